@@ -49,15 +49,11 @@ pub fn programs(release: Release) -> Option<PathBuf> {
     None
 }
 
-/// The programs of the newest installed release; None when the test is skipped.
-///
-/// # Panics
-///
-/// The skip is not allowed.
+/// The newest installed release; [`Release::Old`] if none is installed.
 #[must_use]
-pub fn newest_programs() -> Option<PathBuf> {
+pub fn newest_release() -> Release {
     let current = repository().join("target/etcd").join(Release::Current.folder());
-    if current.join("etcd").is_file() { Some(current) } else { programs(Release::Old) }
+    if current.join("etcd").is_file() { Release::Current } else { Release::Old }
 }
 
 /// A running server: an etcd cluster of one member, or a member of an [`EtcdCluster`]. Dropping the server ends the process
@@ -86,7 +82,7 @@ impl EtcdServer {
     #[must_use]
     pub fn start(release: Release, flags: &[&str]) -> Option<EtcdServer> {
         let program = programs(release)?.join("etcd");
-        let peer = format!("http://127.0.0.1:{}", free_port());
+        let peer = peer_url(free_port());
         let cluster = format!("--initial-cluster=default={peer}");
         let mut all = vec![cluster, format!("--initial-advertise-peer-urls={peer}")];
         all.extend(flags.iter().map(|&flag| flag.to_owned()));
@@ -122,6 +118,17 @@ impl EtcdServer {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The port of the server for clients.
+    ///
+    /// # Panics
+    ///
+    /// The URL has no port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        let port = self.url.rsplit(':').next().and_then(|port| port.parse().ok());
+        port.unwrap_or_else(|| panic!("no port in {}", self.url))
     }
 
     /// The process id of the server.
@@ -207,27 +214,23 @@ impl EtcdCluster {
     /// A member does not start.
     #[must_use]
     pub fn start(members: usize) -> Option<EtcdCluster> {
-        EtcdCluster::start_behind(members, |_, port| port)
+        EtcdCluster::start_behind(members, <[u16]>::to_vec)
     }
 
     /// Starts members whose peers use other ports, such as those of relays in front of the members. `advertised` gets the
-    /// number of a member and the port at which the member listens to peers, and returns the port for its peers.
+    /// ports at which the members listen to peers, and returns the ports for their peers.
     ///
     /// # Panics
     ///
     /// A member does not start.
     #[must_use]
-    pub fn start_behind(
-        members: usize,
-        mut advertised: impl FnMut(usize, u16) -> u16,
-    ) -> Option<EtcdCluster> {
-        let program = newest_programs()?.join("etcd");
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let peers: Vec<(String, String)> = (0..members)
-            .map(|member| {
-                let port = free_port();
-                (url(port), url(advertised(member, port)))
-            })
+    pub fn start_behind(members: usize, advertised: impl FnOnce(&[u16]) -> Vec<u16>) -> Option<EtcdCluster> {
+        let program = programs(newest_release())?.join("etcd");
+        let ports: Vec<u16> = (0..members).map(|_| free_port()).collect();
+        let peers: Vec<(String, String)> = ports
+            .iter()
+            .zip(advertised(&ports))
+            .map(|(own, other)| (peer_url(*own), peer_url(other)))
             .collect();
         let named =
             peers.iter().enumerate().map(|(member, (_, advertised))| format!("m{member}={advertised}"));
@@ -269,6 +272,12 @@ fn spawn(program: &Path, flags: &[String]) -> Child {
     let mut command = Command::new(program);
     command.args(flags).env_clear().stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+}
+
+/// The URL of a member for its peers.
+#[must_use]
+pub fn peer_url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
 }
 
 /// A port that no server uses now.

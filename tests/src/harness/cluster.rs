@@ -9,18 +9,28 @@
 use std::fs;
 use std::path::PathBuf;
 
-use prerequisites::etcd::EtcdCluster;
+use prerequisites::etcd::{EtcdCluster, EtcdServer, peer_url};
 use serde_json::json;
 use serving::certs::ensure_key;
 use tempfile::TempDir;
 
 use super::control_plane::{ControlPlane, Options, prepare_users};
+use super::relay::Relay;
 
 /// Running apids on a running etcd cluster.
 pub struct Cluster {
     servers: Vec<ControlPlane>,
     etcd: EtcdCluster,
+    network: Option<Network>,
     shared: TempDir,
+}
+
+/// Relays between the parties of a cluster.
+struct Network {
+    /// Before each member, for the other members.
+    peers: Vec<Relay>,
+    /// For each apid, before each member.
+    clients: Vec<Vec<Relay>>,
 }
 
 impl Cluster {
@@ -32,14 +42,89 @@ impl Cluster {
     /// Starts apids with options on an empty etcd cluster; None when the test is skipped. The apids start at the same time.
     pub async fn start_with(options: Options, apids: usize, members: usize) -> Option<Cluster> {
         let etcd = EtcdCluster::start(members)?;
+        Some(Cluster::start_on(options, apids, etcd, None).await)
+    }
+
+    /// Starts apids and members with relays between all of them, so that the network between them can be cut; None when
+    /// the test is skipped.
+    pub async fn start_with_network(options: Options, apids: usize, members: usize) -> Option<Cluster> {
+        let mut peers = Vec::new();
+        let etcd = EtcdCluster::start_behind(members, |ports| {
+            let parties: Vec<String> =
+                ports.iter().map(|port| format!("--listen-peer-urls={}", peer_url(*port))).collect();
+            peers = ports.iter().map(|port| Relay::open_for(vec![*port], parties.clone())).collect();
+            peers.iter().map(Relay::port).collect()
+        })?;
+        let relay = |member: &EtcdServer| Relay::open(vec![member.port()]);
+        let clients = (0..apids).map(|_| etcd.members().iter().map(relay).collect()).collect();
+        Some(Cluster::start_on(options, apids, etcd, Some(Network { peers, clients })).await)
+    }
+
+    async fn start_on(
+        options: Options,
+        apids: usize,
+        etcd: EtcdCluster,
+        network: Option<Network>,
+    ) -> Cluster {
         let shared = tempfile::Builder::new().prefix("cluster-").tempdir().expect("a temporary directory");
-        let options = shared_options(options, &shared).flag(&format!("--etcd-servers={}", etcd.urls()));
-        let starts: Vec<_> = (0..apids).map(|_| tokio::spawn(ControlPlane::start(options.clone()))).collect();
+        let options = shared_options(options, &shared);
+        let start = |apid: usize| {
+            let urls = match &network {
+                Some(network) => {
+                    let relays = network.clients[apid].iter();
+                    relays.map(|relay| peer_url(relay.port())).collect::<Vec<String>>().join(",")
+                }
+                None => etcd.urls(),
+            };
+            tokio::spawn(ControlPlane::start(options.clone().flag(&format!("--etcd-servers={urls}"))))
+        };
+        let starts: Vec<_> = (0..apids).map(start).collect();
         let mut servers = Vec::new();
         for start in starts {
             servers.push(start.await.expect("apid starts"));
         }
-        Some(Cluster { servers, etcd, shared })
+        Cluster { servers, etcd, network, shared }
+    }
+
+    /// Cuts a member off from the other members; the apids still reach all members.
+    ///
+    /// # Panics
+    ///
+    /// The cluster was started without a network.
+    pub fn isolate_member(&self, member: usize) {
+        let network = self.network.as_ref().expect("a cluster with a network");
+        for (number, relay) in network.peers.iter().enumerate() {
+            match number == member {
+                true => (0..network.peers.len())
+                    .filter(|other| *other != member)
+                    .for_each(|other| relay.stop(other)),
+                false => relay.stop(member),
+            }
+        }
+    }
+
+    /// Cuts an apid off from a member.
+    ///
+    /// # Panics
+    ///
+    /// The cluster was started without a network.
+    pub fn cut(&self, apid: usize, member: usize) {
+        let network = self.network.as_ref().expect("a cluster with a network");
+        network.clients[apid][member].stop(0);
+    }
+
+    /// Connects all parties again.
+    pub fn heal(&self) {
+        let relays = self
+            .network
+            .iter()
+            .flat_map(|network| network.peers.iter().chain(network.clients.iter().flatten()));
+        relays.for_each(Relay::resume);
+    }
+
+    /// Returns the ports of the running apids, as targets of a balancer.
+    pub fn ports(&self) -> Vec<u16> {
+        self.servers.iter().filter(|server| server.is_running()).map(|server| server.admin().port()).collect()
     }
 
     /// Returns the number of apids.

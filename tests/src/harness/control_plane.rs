@@ -37,6 +37,8 @@ pub struct Options {
     pub data_dir: Option<PathBuf>,
     /// Folder of users and certificates that several control planes share; None: [`ControlPlane::dir`].
     pub shared_dir: Option<PathBuf>,
+    /// Folder of the programs; None: [`program`].
+    pub programs: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -48,6 +50,7 @@ impl Default for Options {
             flags: Vec::new(),
             data_dir: None,
             shared_dir: None,
+            programs: None,
         }
     }
 }
@@ -120,9 +123,14 @@ impl ControlPlane {
 
     /// Returns the command line, also for tests that expect the start to fail.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(program("apid"));
+        let path = |name: &str| {
+            self.options.programs.as_ref().map_or_else(|| program(name), |folder| folder.join(name))
+        };
+        let mut command = Command::new(path("apid"));
         command
             .arg("--spawn-authd")
+            .arg("--authd-program")
+            .arg(path("authd"))
             .args(["--names", self.options.preset.as_str()])
             .arg("--data-dir")
             .arg(self.data_dir())
@@ -171,6 +179,12 @@ impl ControlPlane {
             drop(process.kill());
             drop(process.wait());
         }
+    }
+
+    /// Sends a signal to apid alone.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(self.process.as_ref().expect("apid runs"));
+        rustix::process::kill_process(pid, signal).expect("apid runs");
     }
 
     /// Sends SIGKILL to authd alone; apid starts it again.
@@ -319,7 +333,7 @@ impl ControlPlane {
     }
 
     fn written_port(&self) -> Option<u16> {
-        let port = fs::read_to_string(self.port_file()).ok()?.trim().parse().ok();
+        let port = fs::read_to_string(self.port_file()).ok().and_then(|text| text.trim().parse().ok());
         if port.is_none() {
             self.assert_running();
         }

@@ -9,11 +9,13 @@ mod audit_log;
 mod client;
 mod cluster;
 mod control_plane;
+mod relay;
 
 pub use audit_log::AuditLog;
 pub use client::{Client, Session, TestResponse, WatchStream, tls};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options, TOKENS, program};
+pub use relay::Relay;
 
 use std::future::Future;
 use std::time::Duration;
