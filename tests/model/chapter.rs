@@ -13,7 +13,7 @@ use crate::model::collections::{COLLECTIONS, Scope};
 use crate::model::connection::Protocol;
 use crate::model::history::{At, History, Recorder, Time};
 use crate::model::reconstructed_history::ReconstructedHistory;
-use crate::model::server::{Server, ServerHome};
+use crate::model::server::{Server, ServerHome, Servers};
 use crate::model::session::{Session, fork};
 use crate::model::watchers::WatcherState;
 
@@ -24,14 +24,14 @@ const ROAMING_WATCHERS: usize = 10;
 const RETENTIONS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(600)];
 
 /// Values of `--feature-gates`: lists of past revisions read the store, or snapshots of the watch cache.
-const GATES: [&str; 2] = ["WatchList=true", "WatchList=true,ListFromCacheSnapshot=true"];
+pub const GATES: [&str; 2] = ["WatchList=true", "WatchList=true,ListFromCacheSnapshot=true"];
 
 /// A store, the history of its clients, and the state that persists between its servers.
 pub struct Chapter {
     /// Generator of the random choices.
     pub random: SmallRng,
-    /// Data directory and flags of the servers.
-    pub home: ServerHome,
+    /// Time for which the store keeps its history at least.
+    retention: Duration,
     /// Recorder of the current server.
     pub recorder: Arc<Recorder>,
     /// History before the current server.
@@ -45,14 +45,19 @@ pub struct Chapter {
 }
 
 impl Chapter {
-    /// Creates a chapter on an empty store below a directory.
-    pub fn new(dir: &Path, seed: u64) -> Chapter {
+    /// Creates a chapter on the empty store of one server below a directory.
+    pub fn of_one_server(dir: &Path, seed: u64) -> (Chapter, ServerHome) {
         let mut random = SmallRng::seed_from_u64(seed);
         let retention = RETENTIONS[random.random_range(0..RETENTIONS.len())];
         let gates = GATES[random.random_range(0..GATES.len())];
+        (Chapter::new(random, retention), ServerHome::new(dir, retention, gates))
+    }
+
+    /// Creates a chapter on an empty store that keeps its history at least for `retention`.
+    pub fn new(random: SmallRng, retention: Duration) -> Chapter {
         Chapter {
             random,
-            home: ServerHome::new(dir, retention, gates),
+            retention,
             recorder: Arc::new(Recorder::new()),
             history: History::default(),
             interruptions: String::new(),
@@ -66,8 +71,8 @@ impl Chapter {
     /// # Panics
     ///
     /// The server does not start.
-    pub async fn start(&mut self) -> Server {
-        match self.home.start().await {
+    pub async fn start(&mut self, home: &mut ServerHome) -> Server {
+        match home.start().await {
             Ok(server) => server,
             Err(refusal) => panic!(
                 "Start: the server does not start on the existing store, {} ({:?}):\n{}",
@@ -79,23 +84,17 @@ impl Chapter {
     }
 
     /// Starts clients and watchers. The first call creates the namespaces and the watchers.
-    pub async fn start_session(&mut self, server: &Server) -> Session {
+    pub async fn start_session(&mut self, servers: &Arc<Servers>) -> Session {
         if self.base.is_empty() {
-            self.prepare(server).await;
+            self.prepare(servers).await;
         }
         let random = fork(&mut self.random);
-        Session::start(server.address, &self.recorder, &self.history, &self.watcher_states, random).await
+        Session::start(servers, &self.recorder, &self.history, &self.watcher_states, random).await
     }
 
     /// Creates the namespaces, records the revisions of the empty collections, and creates the watchers.
-    async fn prepare(&mut self, server: &Server) {
-        let shared = Arc::new(SharedClientState {
-            recorder: Arc::clone(&self.recorder),
-            address: server.address,
-            observed_state: parking_lot::Mutex::new(ObservedState::default()),
-            stop: false.into(),
-            server_ended: tokio::sync::watch::Sender::new(false),
-        });
+    async fn prepare(&mut self, servers: &Arc<Servers>) {
+        let shared = SharedClientState::new(servers, &self.recorder, ObservedState::default());
         let mut client = Client::new(shared, fork(&mut self.random), Protocol::Http1);
         client.make_namespaces().await.expect("the server runs");
         for collection in 0..COLLECTIONS.len() {
@@ -136,7 +135,7 @@ impl Chapter {
     ///
     /// The violations, with the relevant part of the history.
     pub fn check_continued_history(&self, history: &History) -> Result<(), String> {
-        check::check_all(history, &self.base, self.home.retention).map_err(|violations| {
+        check::check_all(history, &self.base, self.retention).map_err(|violations| {
             // Report one violation of each check, because more of them say little.
             let mut checks = Vec::new();
             let is_first_of_check = |violation: &&Violation| {

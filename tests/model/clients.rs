@@ -14,10 +14,11 @@ use tokio::sync::watch;
 use crate::model::collections::{
     COLLECTIONS, GROUPS, Key, NAMES, NAMESPACES, ObservedObject, Scope, WriteContent,
 };
-use crate::model::connection::{Address, Connection, Error, JsonResponse, Protocol};
+use crate::model::connection::{Connection, Error, JsonResponse, Protocol};
 use crate::model::history::{
     Action, At, CollectionDelete, Expected, List, ListEnding, ListPage, Operation, Outcome, Recorder,
 };
+use crate::model::server::Servers;
 
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -27,6 +28,12 @@ const JSON_PATCH: &str = "application/json-patch+json";
 /// Time limit of every request except watches.
 const REQUEST_TIME_LIMIT: Duration = Duration::from_secs(30);
 
+/// Time limit for a connection; a paused server accepts none.
+const CONNECT_TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// Number of attempts to write a fence: a connection of an earlier attempt may have lost its server.
+const FENCE_ATTEMPTS: usize = 5;
+
 /// Number of writes of a flood, and bytes of each write; the event buffer of a server holds less in total.
 const FLOOD: (usize, usize) = (32, 1_390_000);
 
@@ -34,14 +41,31 @@ const FLOOD: (usize, usize) = (32, 1_390_000);
 pub struct SharedClientState {
     /// Recorder of all observations.
     pub recorder: Arc<Recorder>,
-    /// Address of the server, with the credentials.
-    pub address: Address,
+    /// The servers.
+    pub servers: Arc<Servers>,
     /// Last observed objects and revisions.
     pub observed_state: Mutex<ObservedState>,
     /// Set when clients must finish their current operation and stop.
     pub stop: AtomicBool,
     /// True when the server has ended or is about to end.
     pub server_ended: watch::Sender<bool>,
+}
+
+impl SharedClientState {
+    /// Creates the state of clients that run.
+    pub fn new(
+        servers: &Arc<Servers>,
+        recorder: &Arc<Recorder>,
+        observed_state: ObservedState,
+    ) -> Arc<SharedClientState> {
+        Arc::new(SharedClientState {
+            recorder: Arc::clone(recorder),
+            servers: Arc::clone(servers),
+            observed_state: Mutex::new(observed_state),
+            stop: AtomicBool::new(false),
+            server_ended: watch::Sender::new(false),
+        })
+    }
 }
 
 /// Observations of all clients, from which writes take their preconditions, so that some preconditions hold.
@@ -123,15 +147,16 @@ impl Client {
     /// session waits. Returns its revision.
     pub async fn fence(&mut self, collection: usize, group: usize) -> Option<u64> {
         let key = Key::new(collection, &format!("m-fence-{}", GROUPS[group]));
-        // Create the object; if it exists already, change it.
-        let seen = self.put_content(&key, Action::Create, Some(group)).await;
-        match seen {
-            Some(seen) => Some(seen),
-            None => {
-                let known = self.shared.observed_state.lock().seen.get(&key).copied();
-                self.patch_content(&key, Action::Write(known), Some(group)).await
+        for _ in 0..FENCE_ATTEMPTS {
+            // Create the object; if it exists already, change it.
+            if let Some(seen) = self.put_content(&key, Action::Create, Some(group)).await {
+                return Some(seen);
+            }
+            if let Some(seen) = self.patch_content(&key, Action::Write(None), Some(group)).await {
+                return Some(seen);
             }
         }
+        None
     }
 
     async fn create(&mut self) {
@@ -240,6 +265,8 @@ impl Client {
         media_type: &str,
         body: &Value,
     ) -> Option<u64> {
+        // An operation that was not sent is not a part of the history.
+        self.connect().await.ok()?;
         let begin = self.shared.recorder.now();
         let answer = self.ask(method, path, media_type, body).await;
         let end = self.shared.recorder.now();
@@ -282,6 +309,7 @@ impl Client {
                 Outcome::Conflict
             }
             (_, 404) => Outcome::Missing,
+            (_, code) if self.shared.servers.is_undecided(code) => Outcome::Unknown,
             (Action::Get(_), _) | (_, 400..500) => {
                 self.record_violation(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
                 refusal()
@@ -308,6 +336,7 @@ impl Client {
         let end = self.shared.recorder.now();
         let removed = match answer {
             Ok(answer) if answer.code == 200 => Some(self.items(&answer, &scope).0),
+            Ok(answer) if self.shared.servers.is_undecided(answer.code) => None,
             Ok(answer) => {
                 self.record_violation(format!(
                     "deletecollection {scope} returns {}: {}",
@@ -385,6 +414,10 @@ impl Client {
         let mut list =
             List { scope: scope.clone(), at, limit, pages: Vec::new(), ending: ListEnding::Complete };
         loop {
+            if self.connect().await.is_err() {
+                list.ending = ListEnding::Cut;
+                return list;
+            }
             let begin = self.shared.recorder.now();
             let answer = self.ask("GET", &with_query(scope.path(), &parameters), JSON, &Value::Null).await;
             let end = self.shared.recorder.now();
@@ -405,6 +438,10 @@ impl Client {
                 }
                 (410, _) if !list.pages.is_empty() => {
                     list.ending = ListEnding::Expired(end, list.pages[0].revision);
+                    return list;
+                }
+                (code, _) if self.shared.servers.is_undecided(code) => {
+                    list.ending = ListEnding::Cut;
                     return list;
                 }
                 (code, at) => {
@@ -482,6 +519,25 @@ impl Client {
         self.shared.recorder.record(|part| part.floods.push((begin, end)));
     }
 
+    /// Opens a connection if there is none. With several servers, a client changes its server at random.
+    async fn connect(&mut self) -> Result<(), Error> {
+        if self.connection.is_some() && !self.shared.servers.leaves(&mut self.random) {
+            return Ok(());
+        }
+        let address = self.shared.servers.random(&mut self.random);
+        let opening = Connection::open(address, self.protocol);
+        let opened = match tokio::time::timeout(CONNECT_TIME_LIMIT, opening).await {
+            Ok(opened) => opened,
+            Err(late) => Err(late.into()),
+        };
+        if opened.is_err() {
+            // The server may have ended; a pause avoids a busy loop until the session notices that.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        self.connection = Some(opened?);
+        Ok(())
+    }
+
     /// Sends a request over the existing or a new connection.
     async fn ask(
         &mut self,
@@ -490,17 +546,10 @@ impl Client {
         media_type: &str,
         body: &Value,
     ) -> Result<JsonResponse, Error> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => match Connection::open(self.shared.address, self.protocol).await {
-                Ok(connection) => connection,
-                Err(error) => {
-                    // The server may have ended; a pause avoids a busy loop until the session notices that.
-                    tokio::time::sleep(Duration::from_millis(2)).await;
-                    return Err(error);
-                }
-            },
-        };
+        if self.connection.is_none() {
+            self.connect().await?;
+        }
+        let mut connection = self.connection.take().ok_or("no connection")?;
         let timed_response =
             tokio::time::timeout(REQUEST_TIME_LIMIT, connection.ask(method, path, media_type, body)).await;
         match timed_response {

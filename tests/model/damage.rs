@@ -15,6 +15,7 @@ use rand::rngs::SmallRng;
 
 use crate::model::chapter::{Chapter, tail};
 use crate::model::plan;
+use crate::model::server::ServerHome;
 use crate::model::session::{fork, inspect};
 
 /// Number of random kinds of damage that are tested on each state of the store.
@@ -27,22 +28,22 @@ fn damaged_store_is_detected_or_served_unchanged() {
 
 async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
     let begun = Instant::now();
-    let mut chapter = Chapter::new(&dir, seed);
+    let (mut chapter, mut home) = Chapter::of_one_server(&dir, seed);
     let (mut refused, mut rejected, mut harmless) = (0, 0, 0);
     loop {
-        let mut server = chapter.start().await;
-        let mut session = chapter.start_session(&server).await;
+        let mut server = chapter.start(&mut home).await;
+        let mut session = chapter.start_session(&server.servers()).await;
         tokio::time::sleep(Duration::from_millis(chapter.random.random_range(200..1200))).await;
         session.quiesce().await;
         server.kill();
         chapter.end_session(session, None).await;
         chapter.check_history()?;
-        let (store, undamaged) = (chapter.home.store(), dir.join("whole"));
+        let (store, undamaged) = (home.store(), dir.join("whole"));
         copy(&store, &undamaged);
         for _ in 0..DAMAGES_PER_STATE {
             let damage = Damage::random(&store, &mut chapter.random).expect("the store has files");
             damage.inflict().expect("a file is changed");
-            match verdict(&mut chapter, &damage).await? {
+            match verdict(&mut chapter, &mut home, &damage).await? {
                 Verdict::StartRefused => refused += 1,
                 Verdict::ReadsRejected => rejected += 1,
                 Verdict::Unchanged => harmless += 1,
@@ -71,8 +72,8 @@ enum Verdict {
 }
 
 /// Starts a server on the damaged store and reads all its data.
-async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, String> {
-    let mut server = match chapter.home.start().await {
+async fn verdict(chapter: &mut Chapter, home: &mut ServerHome, damage: &Damage) -> Result<Verdict, String> {
+    let mut server = match home.start().await {
         Ok(server) => server,
         Err(refusal) => {
             let reason = refusal.log.lines().last().unwrap_or_default();
@@ -89,7 +90,7 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
         }
     };
     let random = fork(&mut chapter.random);
-    let seen = inspect(server.address, &chapter.recorder, &chapter.history, chapter.base(), random).await;
+    let seen = inspect(&server.servers(), &chapter.recorder, &chapter.history, chapter.base(), random).await;
     server.kill();
     // The observations on the damaged store are checked with all earlier ones, but not added to the chapter.
     let mut history = chapter.history.clone();

@@ -15,11 +15,11 @@ fn history_is_consistent_after_sigkill() {
 
 async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
     let begun = Instant::now();
-    let mut chapter = Chapter::new(&dir, seed);
+    let (mut chapter, mut home) = Chapter::of_one_server(&dir, seed);
     let mut kills = 0;
     loop {
-        let mut server = chapter.start().await;
-        let mut session = chapter.start_session(&server).await;
+        let mut server = chapter.start(&mut home).await;
+        let mut session = chapter.start_session(&server.servers()).await;
         let flooded = chapter.random.random_bool(0.4);
         if flooded {
             session.flood();

@@ -1,6 +1,6 @@
 //! Model-based test of a real apid with concurrent clients over HTTP/1.1 and HTTP/2. All observations are
 //! combined into one history, and checks verify it. The test kills servers, cuts the power, and damages
-//! files.
+//! files. One test runs three servers on an etcd cluster and interrupts parts of it.
 //!
 //! `MODEL_SEED` repeats the choices of an earlier run (the order of events is that of the machine),
 //! `MODEL_CHAPTER` only one of its chapters. `MODEL_SECONDS` is the duration of each test. `MODEL_PROGRAMS`
@@ -9,6 +9,7 @@
 mod chapter;
 mod check;
 mod clients;
+mod cluster;
 mod collections;
 mod connection;
 mod damage;

@@ -20,11 +20,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn from_environment() -> Plan {
+    fn from_environment(default_seconds: u64) -> Plan {
         let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
         Plan {
             seed: number("MODEL_SEED").unwrap_or_else(|| rand::random::<u32>().into()),
-            seconds: number("MODEL_SECONDS").unwrap_or(DEFAULT_SECONDS),
+            seconds: number("MODEL_SECONDS").unwrap_or(default_seconds),
             chapter: number("MODEL_CHAPTER"),
         }
     }
@@ -34,18 +34,30 @@ impl Plan {
     }
 }
 
-/// Runs chapters until the planned duration has passed.
+/// Runs chapters with the default durations; see [`run_for`].
+pub fn run<F>(test: &str, run_chapter: impl Fn(std::path::PathBuf, u64, Duration) -> F)
+where
+    F: Future<Output = Result<String, String>>,
+{
+    run_for(test, DEFAULT_SECONDS, MAX_CHAPTER_DURATION, run_chapter);
+}
+
+/// Runs chapters until the planned duration has passed: `MODEL_SECONDS`, or `default_seconds` without it.
 ///
 /// `run_chapter` gets a directory, a seed and a duration, and returns a summary.
 ///
 /// # Panics
 ///
 /// A chapter fails; the message contains the command to repeat it.
-pub fn run<F>(test: &str, run_chapter: impl Fn(std::path::PathBuf, u64, Duration) -> F)
-where
+pub fn run_for<F>(
+    test: &str,
+    default_seconds: u64,
+    max_chapter_duration: Duration,
+    run_chapter: impl Fn(std::path::PathBuf, u64, Duration) -> F,
+) where
     F: Future<Output = Result<String, String>>,
 {
-    let plan = Plan::from_environment();
+    let plan = Plan::from_environment(default_seconds);
     let runtime = Runtime::new().expect("a runtime");
     let begun = Instant::now();
     println!("{test}: MODEL_SEED={}", plan.seed);
@@ -59,7 +71,7 @@ where
         match runtime.block_on(run_chapter(
             path.to_owned(),
             plan.seed(chapter),
-            left.min(MAX_CHAPTER_DURATION),
+            left.min(max_chapter_duration),
         )) {
             Ok(summary) => println!("{test}, chapter {chapter}: {summary}"),
             Err(description) => panic!("{description}"),

@@ -25,14 +25,14 @@ fn history_is_consistent_after_power_cuts() {
 
 async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
     let begun = Instant::now();
-    let mut chapter = Chapter::new(&dir, seed);
+    let (mut chapter, mut home) = Chapter::of_one_server(&dir, seed);
     let mut disk = Disk::new();
     let mut cuts = 0;
     loop {
-        let mount = Mount::new(disk, &chapter.home.store()).map_err(|error| format!("mount: {error}"))?;
+        let mount = Mount::new(disk, &home.store()).map_err(|error| format!("mount: {error}"))?;
         mount.set_sync_duration(SYNC_DURATION);
-        let mut server = chapter.start().await;
-        let mut session = chapter.start_session(&server).await;
+        let mut server = chapter.start(&mut home).await;
+        let mut session = chapter.start_session(&server.servers()).await;
         if chapter.random.random_bool(0.2) {
             session.flood();
         }

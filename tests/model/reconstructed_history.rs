@@ -164,6 +164,12 @@ impl<'a> ReconstructedHistory<'a> {
             .filter(|(collection, fence)| self.covered[*collection] < *fence)
     }
 
+    /// Whether all changes of a collection are known up to its last write.
+    pub fn is_covered(&self, collection: usize) -> bool {
+        self.history.fences.iter().any(|(of, _)| *of == collection)
+            && self.uncovered().all(|(uncovered, _)| uncovered != collection)
+    }
+
     /// Whether a watch that was to extend the covered revision of a collection got 410 instead.
     ///
     /// The cause is a server that was down for longer than the history retention.

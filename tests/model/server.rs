@@ -3,8 +3,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rand::Rng as _;
+use rand::rngs::SmallRng;
 use serde_json::Value;
 use tests::harness::program;
 
@@ -20,7 +24,7 @@ const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 pub struct ServerHome {
     dir: PathBuf,
     /// Value of `--history-retention`.
-    pub retention: Duration,
+    retention: Duration,
     /// Value of `--feature-gates`.
     gates: &'static str,
     starts: usize,
@@ -29,9 +33,55 @@ pub struct ServerHome {
 /// Running server. Drop kills it.
 pub struct Server {
     process: Child,
-    /// Address and token for clients.
-    pub address: Address,
+    address: Address,
     log: PathBuf,
+}
+
+/// The servers of one store, between which clients choose.
+pub struct Servers {
+    /// Ports on the loopback address. A server that does not run keeps its last port.
+    ports: Vec<AtomicU16>,
+    token: &'static str,
+    /// Responses 5xx of failing parts; None if no part fails, so that such a response is a violation.
+    undecided: Option<AtomicU64>,
+}
+
+impl Servers {
+    /// Returns the servers of a store, parts of which fail during a session.
+    pub fn failing(ports: &[u16], token: &'static str) -> Servers {
+        let ports = ports.iter().map(|port| AtomicU16::new(*port)).collect();
+        Servers { ports, token, undecided: Some(AtomicU64::new(0)) }
+    }
+
+    /// Sets the port of a server after its restart.
+    pub fn set_port(&self, server: usize, port: u16) {
+        self.ports[server].store(port, Ordering::SeqCst);
+    }
+
+    /// Returns the address of a random server.
+    pub fn random(&self, random: &mut SmallRng) -> Address {
+        let port = match self.ports.as_slice() {
+            [port] => port,
+            ports => &ports[random.random_range(0..ports.len())],
+        };
+        Address { port: port.load(Ordering::SeqCst), token: self.token }
+    }
+
+    /// Whether a client with a connection takes another server for its next request.
+    pub fn leaves(&self, random: &mut SmallRng) -> bool {
+        self.ports.len() > 1 && random.random_bool(0.15)
+    }
+
+    /// Whether a response says nothing, because a part of the servers fails, and counts the response.
+    pub fn is_undecided(&self, code: u16) -> bool {
+        let counter = self.undecided.as_ref().filter(|_| code >= 500);
+        counter.is_some_and(|counter| counter.fetch_add(1, Ordering::SeqCst) < u64::MAX)
+    }
+
+    /// Returns the number of responses that said nothing.
+    pub fn undecided(&self) -> u64 {
+        self.undecided.as_ref().map_or(0, |counter| counter.load(Ordering::SeqCst))
+    }
 }
 
 /// Failed start of a server.
@@ -117,6 +167,12 @@ impl Server {
         matches!(ask.await, Ok(answer) if answer.code == 200)
     }
 
+    /// Returns the server as the only one of its store.
+    pub fn servers(&self) -> Arc<Servers> {
+        let ports = vec![AtomicU16::new(self.address.port)];
+        Arc::new(Servers { ports, token: self.address.token, undecided: None })
+    }
+
     /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) {
         // The errors are ignored, because the process may have ended already.
@@ -136,13 +192,15 @@ impl Drop for Server {
     }
 }
 
-/// Paths of the programs under test: built beside this test, or from the directory `MODEL_PROGRAMS`.
+/// Folder of the programs under test, if not beside this test.
+pub fn other_programs() -> Option<PathBuf> {
+    std::env::var_os("MODEL_PROGRAMS").map(PathBuf::from)
+}
+
+/// Paths of the programs under test.
 fn programs() -> (PathBuf, PathBuf) {
-    match std::env::var_os("MODEL_PROGRAMS") {
-        Some(folder) => {
-            let folder = PathBuf::from(folder);
-            (folder.join("apid"), folder.join("authd"))
-        }
+    match other_programs() {
+        Some(folder) => (folder.join("apid"), folder.join("authd")),
         None => (program("apid"), program("authd")),
     }
 }

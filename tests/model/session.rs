@@ -1,18 +1,18 @@
 //! Clients and watchers of one server, from its start to its end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 
 use crate::model::clients::{Client, ObservedState, SharedClientState};
 use crate::model::collections::{COLLECTIONS, GROUPS, Scope};
-use crate::model::connection::{Address, Protocol};
+use crate::model::connection::Protocol;
 use crate::model::history::{At, History, Recorder, Time};
+use crate::model::server::Servers;
 use crate::model::watchers::{Progress, Watcher, WatcherState};
 
 /// Number of clients that read and write.
@@ -36,19 +36,13 @@ pub struct Session {
 impl Session {
     /// Starts the clients and resumes the watchers.
     pub async fn start(
-        address: Address,
+        servers: &Arc<Servers>,
         recorder: &Arc<Recorder>,
         history: &History,
         cursors: &[WatcherState],
         mut random: SmallRng,
     ) -> Session {
-        let shared = Arc::new(SharedClientState {
-            recorder: Arc::clone(recorder),
-            address,
-            observed_state: Mutex::new(ObservedState::new(history.revisions())),
-            stop: AtomicBool::new(false),
-            server_ended: tokio::sync::watch::Sender::new(false),
-        });
+        let shared = SharedClientState::new(servers, recorder, ObservedState::new(history.revisions()));
         // Records the initial state of the server.
         Client::new(Arc::clone(&shared), fork(&mut random), Protocol::Http1).list_all().await;
         let progress = Arc::new(Progress::default());
@@ -157,19 +151,13 @@ impl Session {
 /// Each collection is listed at the newest revision, at past revisions and by pages. It is watched from the
 /// revision at which it was empty.
 pub async fn inspect(
-    address: Address,
+    servers: &Arc<Servers>,
     recorder: &Arc<Recorder>,
     history: &History,
     base: &[u64],
     mut random: SmallRng,
 ) -> History {
-    let shared = Arc::new(SharedClientState {
-        recorder: Arc::clone(recorder),
-        address,
-        observed_state: Mutex::new(ObservedState::new(history.revisions())),
-        stop: AtomicBool::new(false),
-        server_ended: tokio::sync::watch::Sender::new(false),
-    });
+    let shared = SharedClientState::new(servers, recorder, ObservedState::new(history.revisions()));
     let mut client = Client::new(Arc::clone(&shared), fork(&mut random), Protocol::Http2);
     client.list_all().await;
     for (collection, base) in base.iter().enumerate() {

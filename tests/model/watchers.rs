@@ -151,10 +151,14 @@ impl Watcher {
         let mut open = OpenStream { shared: Arc::clone(&self.shared), stream: Some(stream) };
         let query = self.watch_path(start, bookmarks);
         // An HTTP/1.1 connection serves only one watch, so only HTTP/2 connections are used again.
-        let usable = connection.take().filter(|_| self.cursor.protocol == Protocol::Http2);
-        let opened = match usable {
+        let is_reused =
+            self.cursor.protocol == Protocol::Http2 && !self.shared.servers.leaves(&mut self.random);
+        let opened = match connection.take().filter(|_| is_reused) {
             Some(connection) => Ok(connection),
-            None => Connection::open(self.shared.address, self.cursor.protocol).await,
+            None => {
+                let address = self.shared.servers.random(&mut self.random);
+                Connection::open(address, self.cursor.protocol).await
+            }
         };
         let Ok(mut opened) = opened else {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -166,6 +170,8 @@ impl Watcher {
         if code != 200 {
             if code == 410 {
                 open.end(StreamEnding::Expired(recorder.now()));
+            } else if self.shared.servers.is_undecided(code) {
+                return;
             } else {
                 open.record_violation(&format!("{query} returns {code}"));
             }
@@ -201,6 +207,7 @@ impl Watcher {
                     }
                     break;
                 }
+                Err(code) if self.shared.servers.is_undecided(code.try_into().unwrap_or_default()) => break,
                 Err(code) => {
                     open.record_violation(&format!("{query} delivers an error {code}: {line}"));
                     self.cursor.position = None;

@@ -7,19 +7,20 @@
 //! # Contract
 //!
 //! An operation without a response may have happened between its request and the death of its server, or
-//! never. A list without a resourceVersion counts as a read of each object of its scope.
+//! never. A write whose content a client observed happened before this observation; a write whose content no watch of
+//! the whole collection delivered did not happen. A list without a resourceVersion counts as a read of each object of its scope.
 //!
 //! # Reference
 //!
 //! J. Wing and C. Gong, Testing and Verifying Concurrent Objects (1993); G. Lowe, Testing for Linearizability
 //! (2017).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Check, Violation};
 use crate::model::collections::{Key, WriteId};
-use crate::model::history::{Action, At, ListEnding, Operation, Outcome, Time};
+use crate::model::history::{Action, At, History, ListEnding, Notice, Operation, Outcome, Time};
 use crate::model::reconstructed_history::ReconstructedHistory;
 
 /// State of an object: the write of its content; None if the object does not exist.
@@ -100,11 +101,21 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
 fn calls(reconstructed: &ReconstructedHistory) -> BTreeMap<Key, Vec<Call>> {
     let history = reconstructed.history;
     let mut calls: BTreeMap<Key, Vec<Call>> = BTreeMap::new();
+    let first_observations = first_observations(history);
     for operation in &history.operations {
         if let Some(effect) = effect(operation) {
+            let mut end = operation.end;
+            if operation.outcome == Outcome::Unknown && !matches!(effect, Effect::Delete(_)) {
+                match first_observations.get(&operation.id) {
+                    Some(observed) => end = end.min(*observed),
+                    // The watches of the collection have every change, so the write did not happen.
+                    None if reconstructed.is_covered(operation.key.collection) => continue,
+                    None => {}
+                }
+            }
             calls.entry(operation.key.clone()).or_default().push(Call {
                 begin: operation.begin,
-                end: operation.end,
+                end,
                 optional: operation.outcome == Outcome::Unknown,
                 effect,
                 name: super::story::format_operation(operation),
@@ -137,6 +148,29 @@ fn calls(reconstructed: &ReconstructedHistory) -> BTreeMap<Key, Vec<Call>> {
         calls.sort_by_key(|call| call.begin);
     }
     calls
+}
+
+/// Returns the earliest time at which a client observed the content of each write.
+fn first_observations(history: &History) -> HashMap<WriteId, Time> {
+    let mut first = HashMap::new();
+    let mut observe = |write: WriteId, at: Time| {
+        let earliest = first.entry(write).or_insert(at);
+        *earliest = at.min(*earliest);
+    };
+    for operation in &history.operations {
+        if let Outcome::Done(seen) = &operation.outcome {
+            observe(seen.write, operation.end);
+        }
+    }
+    for page in history.lists.iter().flat_map(|list| &list.pages) {
+        page.items.iter().for_each(|seen| observe(seen.write, page.end));
+    }
+    for (at, notice) in history.streams.iter().flat_map(|stream| &stream.notices) {
+        if let Notice::Added(seen) | Notice::Modified(seen) | Notice::Deleted(seen) = notice {
+            observe(seen.write, *at);
+        }
+    }
+    first
 }
 
 /// Returns the effect of an operation; None means the outcome says nothing about the object.

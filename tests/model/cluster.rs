@@ -1,0 +1,164 @@
+//! Three servers on an etcd cluster of three members, while servers, their authd and members are killed or paused, and the
+//! network between them is cut.
+//!
+//! Clients and watchers choose a server for each connection. At most one member is disturbed at a time, so that the others
+//! are a majority.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prerequisites::etcd::{Release, newest_release, programs};
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use rustix::process::Signal;
+use tests::harness::{Cluster, Options, eventually};
+
+use crate::model::chapter::{Chapter, GATES};
+use crate::model::plan;
+use crate::model::server::{Servers, other_programs};
+
+const TEST: &str = "model::cluster::history_of_three_servers_is_consistent_under_failures";
+
+/// Bearer token of the clients.
+const TOKEN: &str = "admin-token";
+
+/// Number of servers, and number of members.
+const SIZE: usize = 3;
+
+/// Duration of the test in seconds without `MODEL_SECONDS`.
+const DEFAULT_SECONDS: u64 = 10;
+
+/// Maximum duration of a chapter.
+const MAX_CHAPTER_DURATION: Duration = Duration::from_secs(40);
+
+/// Default of `--etcd-compaction-interval`, for which etcd keeps the history at least.
+const COMPACTION: Duration = Duration::from_secs(300);
+
+/// Durations of disturbances in milliseconds; etcd elects a leader within 1 to 2 s, and reads of the servers wait 5 s.
+const DURATIONS: [u64; 6] = [50, 200, 500, 1_500, 3_000, 7_000];
+
+#[test]
+fn history_of_three_servers_is_consistent_under_failures() {
+    if programs(newest_release()).is_some() {
+        plan::run_for(TEST, DEFAULT_SECONDS, MAX_CHAPTER_DURATION, run_chapter);
+    }
+}
+
+async fn run_chapter(_dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let gates = GATES[random.random_range(0..GATES.len())];
+    let options = Options { programs: other_programs(), ..Options::default() }
+        .flag(&format!("--feature-gates={gates}"));
+    let cluster = Cluster::start_with_network(options, SIZE, SIZE).await;
+    let mut cluster = cluster.ok_or("etcd is not installed")?;
+    let servers = Arc::new(Servers::failing(&cluster.ports(), TOKEN));
+    let mut chapter = Chapter::new(random, COMPACTION);
+    let mut session = chapter.start_session(&servers).await;
+    let begun = Instant::now();
+    let mut disturbances = Vec::new();
+    while begun.elapsed() < time {
+        let calm = chapter.random.random_range(50..1_000);
+        tokio::time::sleep(Duration::from_millis(calm)).await;
+        let chosen = Disturbance::choose(&mut chapter.random);
+        for disturbance in &chosen {
+            disturbance.begin(&mut cluster);
+        }
+        let duration = DURATIONS[chapter.random.random_range(0..DURATIONS.len())];
+        let left = time.saturating_sub(begun.elapsed());
+        tokio::time::sleep(Duration::from_millis(duration).min(left)).await;
+        for disturbance in &chosen {
+            disturbance.end(&mut cluster, &servers).await;
+        }
+        disturbances.push(format!("{chosen:?} for {duration} ms"));
+    }
+    for number in 0..SIZE {
+        eventually("each server is ready after the disturbances", || async {
+            (cluster.server(number).admin().get("/readyz").await.status == 200).then_some(())
+        })
+        .await;
+    }
+    session.quiesce().await;
+    (0..SIZE).for_each(|number| cluster.server_mut(number).kill());
+    chapter.end_session(session, None).await;
+    chapter.check_history().map_err(|violations| format!("after {disturbances:#?}: {violations}"))?;
+    let undecided = servers.undecided();
+    Ok(format!("{} disturbances; {undecided} undecided responses; {}", disturbances.len(), chapter.size()))
+}
+
+/// A failure of a part of the cluster.
+#[derive(Clone, Copy, Debug)]
+enum Disturbance {
+    /// SIGKILL of a server, which ends its authd too.
+    KillServer(usize),
+    /// SIGSTOP of a server.
+    PauseServer(usize),
+    /// SIGKILL of the authd of a server.
+    KillAuthd(usize),
+    /// A server does not reach a member.
+    CutServer(usize, usize),
+    /// A server reaches no member.
+    IsolateServer(usize),
+    /// SIGKILL of a member.
+    KillMember(usize),
+    /// SIGSTOP of a member.
+    PauseMember(usize),
+    /// A member reaches no other member, and the servers reach all.
+    IsolateMember(usize),
+}
+
+impl Disturbance {
+    /// Chooses a disturbance of a server, of a member, or of both.
+    fn choose(random: &mut SmallRng) -> Vec<Disturbance> {
+        let (server, member) = (random.random_range(0..SIZE), random.random_range(0..SIZE));
+        let of_server = match random.random_range(0..6) {
+            0 | 1 => Disturbance::KillServer(server),
+            2 => Disturbance::PauseServer(server),
+            3 => Disturbance::KillAuthd(server),
+            4 => Disturbance::CutServer(server, member),
+            _ => Disturbance::IsolateServer(server),
+        };
+        let of_member = match random.random_range(0..3) {
+            // etcd 3.5.1 can lose changes when it is killed.
+            0 if newest_release() == Release::Current => Disturbance::KillMember(member),
+            0 | 1 => Disturbance::PauseMember(member),
+            _ => Disturbance::IsolateMember(member),
+        };
+        match random.random_range(0..5) {
+            0 | 1 => vec![of_server],
+            2 | 3 => vec![of_member],
+            _ => vec![of_server, of_member],
+        }
+    }
+
+    fn begin(self, cluster: &mut Cluster) {
+        match self {
+            Disturbance::KillServer(server) => cluster.server_mut(server).kill(),
+            Disturbance::PauseServer(server) => cluster.server(server).signal(Signal::STOP),
+            Disturbance::KillAuthd(server) => drop(cluster.server(server).kill_authd()),
+            Disturbance::CutServer(server, member) => cluster.cut(server, member),
+            Disturbance::IsolateServer(server) => (0..SIZE).for_each(|member| cluster.cut(server, member)),
+            Disturbance::KillMember(member) => cluster.etcd().member(member).kill(),
+            Disturbance::PauseMember(member) => cluster.etcd().member(member).pause(),
+            Disturbance::IsolateMember(member) => cluster.isolate_member(member),
+        }
+    }
+
+    async fn end(self, cluster: &mut Cluster, servers: &Servers) {
+        match self {
+            Disturbance::KillServer(server) => {
+                cluster.server_mut(server).launch().await;
+                servers.set_port(server, cluster.server(server).admin().port());
+            }
+            Disturbance::PauseServer(server) => cluster.server(server).signal(Signal::CONT),
+            Disturbance::KillAuthd(_) => {}
+            Disturbance::CutServer(..) | Disturbance::IsolateServer(_) | Disturbance::IsolateMember(_) => {
+                cluster.heal();
+            }
+            Disturbance::KillMember(member) => {
+                tokio::task::block_in_place(|| cluster.etcd().member(member).restart());
+            }
+            Disturbance::PauseMember(member) => cluster.etcd().member(member).resume(),
+        }
+    }
+}
