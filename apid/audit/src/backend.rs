@@ -21,7 +21,7 @@ const DELIVERY_BYTES: usize = 4096;
 /// Time limit of the delivery of buffered events when the process ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How requests and the delivery of their events depend on each other.
+/// The mode of delivery: whether requests wait for the delivery of their events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     /// Requests never wait; events beyond the buffer are lost.

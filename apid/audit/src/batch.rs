@@ -28,7 +28,7 @@ const MAX_BYTES: usize = 64 << 20;
 /// Memory of an event besides its bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// How events are collected to batches.
+/// The settings by which events are collected into batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Batching {
     /// Maximum number of buffered events; at least 1.

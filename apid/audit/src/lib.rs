@@ -1,4 +1,4 @@
-//! The audit log: events of the audit group about requests, as a policy asks for them.
+//! The audit log: an audit policy selects the requests, stages and levels of its events.
 //!
 //! # Contract
 //!

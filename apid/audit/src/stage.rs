@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// How much of a request an event contains.
+/// The level of detail of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// The request has no events.

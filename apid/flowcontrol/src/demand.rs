@@ -1,4 +1,4 @@
-//! How many seats a level wants over time: the basis of lending and borrowing.
+//! The demand of a level for seats over time, from which lending and borrowing follow.
 //!
 //! # Contract
 //!

@@ -148,7 +148,7 @@ pub struct Rejected {
     pub retry_after_seconds: u32,
 }
 
-/// Why a request was rejected.
+/// The reason for the rejection of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectionReason {
     /// The level has no free seats, and no queues.

@@ -1,4 +1,4 @@
-//! How many seats a request should occupy.
+//! The number of seats that a request occupies.
 //!
 //! # Contract
 //!

@@ -12,7 +12,7 @@ pub struct Work {
     pub seats: usize,
     /// Seats after the response.
     pub final_seats: usize,
-    /// How long `final_seats` stay occupied.
+    /// The time for which `final_seats` stay occupied.
     pub final_time: Duration,
 }
 

@@ -40,7 +40,7 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 /// Body of the answer to a redirect of an aggregated API, with the words of Kubernetes.
 const REDIRECT_REJECTED: &str = "the backend attempted to redirect this request, which is not permitted";
 
-/// How to forward a request.
+/// The options for forwarding a request.
 pub struct Forward<'a> {
     /// The name of this process in forwarded requests.
     pub hops: &'a Hops,
@@ -52,7 +52,7 @@ pub struct Forward<'a> {
     pub path_and_query: String,
     /// Address of the client, for `X-Forwarded-For`.
     pub client: Option<IpAddr>,
-    /// How the backend appears to the client.
+    /// The appearance of the backend to the client.
     pub appearance: Appearance,
     /// User to name in `X-Remote-*`; None for backends that do not trust this server.
     pub user: Option<&'a UserInfo>,
@@ -60,7 +60,7 @@ pub struct Forward<'a> {
     pub extra_headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// How a backend appears to the client.
+/// The appearance of a backend to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Appearance {
     /// Below a path of this server: `Location` and `Set-Cookie` get the prefix. The backend gets the header `Host` of

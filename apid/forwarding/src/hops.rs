@@ -1,4 +1,4 @@
-//! The servers that a request has passed through, against loops.
+//! Loop detection: each forwarded request carries the servers that it has passed through.
 //!
 //! # Contract
 //!
@@ -22,7 +22,7 @@ pub const FORWARDED_BY: HeaderName = HeaderName::from_static("apid-forwarded-by"
 /// Maximum number of servers that a request may pass through.
 const MAX_HOPS: usize = 16;
 
-/// The name of this process in forwarded requests.
+/// The loop detector of this process, with the name of the process in forwarded requests.
 #[derive(Clone, Debug)]
 pub struct Hops {
     id: String,

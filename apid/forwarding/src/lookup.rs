@@ -28,7 +28,7 @@ pub(crate) async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>>
     limited(&FREE, async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) }).await
 }
 
-/// Runs a look-up at a free place. The look-up runs to its end even if the caller gives up.
+/// Runs a look-up when fewer than [`MAX_LOOKUPS`] run. The look-up runs to its end even if the caller gives up.
 async fn limited<T: Send + 'static>(
     free: &'static Semaphore,
     lookup: impl Future<Output = io::Result<T>> + Send + 'static,

@@ -27,7 +27,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const STOPPING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of buffered bytes of a forwarded body of unknown size.
 const MAX_FIRST_BYTES: usize = Limits::BODY.bytes;
-/// Maximum time for the arrival of these bytes.
+/// Maximum time for the arrival of the buffered bytes of a forwarded body.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a body counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -41,13 +41,13 @@ pub enum RequestBody {
     /// A body that arrives on a connection.
     Incoming(UnreadBody),
     /// A body whose first bytes are buffered.
-    Begun(BegunBody),
+    Partial(PartialBody),
     /// A body in memory, for requests of the process itself and for tests.
     Whole(Bytes),
 }
 
 /// The buffered first bytes of a body and its unread rest; see [`RequestBody::receive_first`].
-pub struct BegunBody {
+pub struct PartialBody {
     first: ReceivedBody,
     rest: UnreadBody,
 }
@@ -68,7 +68,7 @@ pub(super) struct ReceivedBody {
 }
 
 impl ReceivedBody {
-    /// The body of a request without one.
+    /// An empty body.
     pub(super) const EMPTY: Self = ReceivedBody { bytes: Bytes::new(), _reservation: None };
 }
 
@@ -172,7 +172,7 @@ impl RequestBody {
             true => FirstReceived::Whole(first),
             false => {
                 let rest = UnreadBody(Some(rest));
-                FirstReceived::Unfinished(RequestBody::Begun(BegunBody { first, rest }))
+                FirstReceived::Unfinished(RequestBody::Partial(PartialBody { first, rest }))
             }
         })
     }
@@ -181,7 +181,7 @@ impl RequestBody {
     pub(super) fn into_stream(self) -> Body {
         match self {
             RequestBody::Whole(bytes) => Body::from(bytes),
-            RequestBody::Begun(BegunBody { first, rest }) => {
+            RequestBody::Partial(PartialBody { first, rest }) => {
                 // A slice keeps its owner, so the bytes count against the share until all of them are sent.
                 let first = (!first.is_empty()).then(|| Ok(Frame::data(Bytes::from_owner(first))));
                 let rest = futures_util::stream::iter(rest.take()).flat_map(BodyStream::new);
@@ -199,7 +199,7 @@ impl RequestBody {
     pub(super) fn has_size_within_limit(&self) -> bool {
         let size = match self {
             RequestBody::Whole(bytes) => Some(bytes.len() as u64),
-            RequestBody::Begun(_) => None,
+            RequestBody::Partial(_) => None,
             RequestBody::Incoming(UnreadBody(None)) => Some(0),
             RequestBody::Incoming(UnreadBody(Some(body))) => http_body::Body::size_hint(body).exact(),
         };
@@ -240,7 +240,7 @@ impl RequestBody {
         let limit = Limits::BODY.bytes;
         match self {
             RequestBody::Whole(bytes) => bytes.len().min(limit),
-            RequestBody::Begun(_) => limit,
+            RequestBody::Partial(_) => limit,
             RequestBody::Incoming(UnreadBody(None)) => 0,
             RequestBody::Incoming(UnreadBody(Some(body))) if http_body::Body::is_end_stream(body) => 0,
             RequestBody::Incoming(UnreadBody(Some(body))) => {
@@ -266,7 +266,7 @@ impl RequestBody {
                 None => Ok(Bytes::new()),
             },
             // Only forwarded bodies are buffered in part, and a forwarded body becomes a stream.
-            RequestBody::Begun(_) => Err(ReadError::TooLarge(limit)),
+            RequestBody::Partial(_) => Err(ReadError::TooLarge(limit)),
             RequestBody::Whole(bytes) if bytes.len() > limit => Err(ReadError::TooLarge(limit)),
             RequestBody::Whole(bytes) => Ok(bytes),
         };
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shutdown_ends_the_wait_for_a_body_after_its_timeout() {
+    async fn wait_for_body_ends_after_shutdown_timeout() {
         const TIMEOUT: Duration = Duration::from_millis(20);
         let (sender, stopping) = watch::channel(false);
         let wait = |receiver: watch::Receiver<bool>| async move {

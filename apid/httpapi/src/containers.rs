@@ -125,7 +125,12 @@ async fn log(
     }
     let finish = long_running::begin(context, &call.collection.kind, 200).await;
     let stopping = call.api_state.stopping.clone();
-    let body = StoppableBody::new(long_running::paced(response.into_body()), finish, stopping, at_shutdown);
+    let body = StoppableBody::new(
+        long_running::limit_unwritten(response.into_body()),
+        finish,
+        stopping,
+        at_shutdown,
+    );
     Ok(ApiResponse::plain_stream(Body::stream(body)))
 }
 

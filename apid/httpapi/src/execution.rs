@@ -1,10 +1,10 @@
-//! The way of a request from its decision to its response: slot, seat, memory, verb.
+//! Execution of an authorized request: slot, seat, memory, verb and response.
 //!
 //! # Contract
 //!
 //! [`Executor::enter`] waits until a request may run. Flow control decides with a seat. A heavy request waits for a slot
-//! of its flow before it takes a seat, and for memory after it: whoever waits for a slot keeps no seat from others, and
-//! whoever waits for a seat keeps no memory from others.
+//! of its flow before it takes a seat, and for memory after it: a request that waits for a slot occupies no seat,
+//! and a request that waits for a seat occupies no memory.
 //!
 //! A request gives its slot back while it waits for another process, such as a webhook or authd.
 //!
@@ -55,7 +55,7 @@ impl Place {
         let slot = self.heavy.as_ref().map(|heavy| heavy.slot.held());
         async move {
             match slot {
-                Some(slot) => waits::hold(slot, work).await,
+                Some(slot) => waits::with_slot(slot, work).await,
                 None => work.await,
             }
         }
@@ -184,7 +184,7 @@ impl Executor {
                 response.prepare(options);
                 Ok(response)
             };
-            return self.run(flow, waits::hold(slot, work)).await?;
+            return self.run(flow, waits::with_slot(slot, work)).await?;
         }
         let mut response = {
             // Pinned here: a move into `measure` would enlarge the future of each request.

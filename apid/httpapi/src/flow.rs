@@ -52,7 +52,7 @@ pub(crate) enum Seat {
     Plain(#[expect(dead_code, reason = "held for its drop")] PlainPermit),
 }
 
-/// Why a client has to retry, in plain text as kube-apiserver writes it.
+/// The plain text of a rejection, as in kube-apiserver.
 const REJECTION: &str = "Too many requests, please try again later.\n";
 
 impl RequestFlow {

@@ -68,7 +68,7 @@ pub(super) async fn aggregated(
             let at_shutdown = if is_watch { AtShutdown::End } else { AtShutdown::Fail };
             let remaining = context.time_limit.end().saturating_sub(context.api_state().clock.monotonic());
             let place = context.forwarded.lock().take();
-            let response = response.map(long_running::paced).map(|body| match is_long {
+            let response = response.map(long_running::limit_unwritten).map(|body| match is_long {
                 true => {
                     let finish = OnDrop::new(move || drop(place));
                     Body::stream(StoppableBody::new(body, finish, stopping, at_shutdown))
@@ -146,7 +146,7 @@ pub(super) async fn proxy(
             let stopping = call.api_state.stopping.clone();
             let body = |body| {
                 Body::stream(StoppableBody::new(
-                    long_running::paced(body),
+                    long_running::limit_unwritten(body),
                     finish,
                     stopping,
                     AtShutdown::Fail,

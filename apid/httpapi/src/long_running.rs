@@ -27,6 +27,6 @@ pub(super) async fn begin(context: &RequestContext, served: &Kind, code: u16) ->
 const MAX_UNWRITTEN: usize = 16 * 1024;
 
 /// Limits the buffered bytes of a response whose client does not read.
-pub(super) fn paced(body: Body) -> Body {
-    serving::send_limit::paced(body, MAX_UNWRITTEN)
+pub(super) fn limit_unwritten(body: Body) -> Body {
+    serving::send_limit::limit_unwritten(body, MAX_UNWRITTEN)
 }

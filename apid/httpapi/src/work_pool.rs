@@ -13,8 +13,8 @@
 //! [`QueueFull`] rejects a request when [`MAX_WAITING`] requests of its flow wait.
 //!
 //! A request gives its slot back while it waits for another process ([`serving::waits`]): a webhook can depend on a heavy
-//! request of the same flow. After the wait the request takes a free slot, and continues without one if none is free. It
-//! has a seat already, for which the holders of slots may wait.
+//! request of the same flow. After the wait the request takes a free slot, and continues without one if none is free. A
+//! wait for a slot could be a deadlock: the request has a seat, for which the holders of the slots may wait.
 //!
 //! Dropping the future that [`WorkPool::run`] returns cancels the work at its next poll.
 //!
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn request_that_waits_for_another_process_gives_its_slot_back() {
+    async fn request_releases_slot_while_it_waits_for_another_process() {
         let pool = start(1);
         let (mut waiting, waits_begun) = (Vec::new(), Arc::new(tokio::sync::Notify::new()));
         for _ in 0..THREADS_OF_FLOW + 1 {
@@ -682,7 +682,7 @@ mod tests {
                 };
                 serving::waits::wait_for_process(wait).await
             };
-            let run = tokio::spawn(async move { pool.run(1, serving::waits::hold(held, work)).await });
+            let run = tokio::spawn(async move { pool.run(1, serving::waits::with_slot(held, work)).await });
             // A request that holds its slot during the wait would leave none to the fifth one.
             waits_begun.notified().await;
             waiting.push((answer, run));

@@ -33,7 +33,7 @@ pub struct BuiltInKind {
     pub categories: &'static [&'static str],
     /// Whether objects are namespaced.
     pub namespaced: bool,
-    /// How apid stores the objects, if at all.
+    /// Whether and in which form apid stores the objects.
     pub storage: Storage,
     /// Whether apid computes the objects at each read and stores none.
     pub computed: bool,

@@ -54,7 +54,7 @@ pub struct Kind {
     pub names: KindNames,
     /// Whether objects are namespaced.
     pub namespaced: bool,
-    /// How apid stores the objects, if at all.
+    /// Whether and in which form apid stores the objects.
     pub storage: Storage,
     /// Prefix of the storage keys, with the trailing slash. The prefix of a built-in kind contains the group
     /// stem, so it does not depend on the names preset. The prefix of a custom kind contains the full group

@@ -22,7 +22,7 @@ const PREFIXES: [(&str, &str); 5] = [
     ("services", "services/specs"),
 ];
 
-/// The beginning of the keys of data that are no objects.
+/// Prefix of the keys whose values are not objects.
 const OWN_KEYS: &str = "/apid/";
 
 /// Groups of built-in kinds whose keys begin with the name of the group.

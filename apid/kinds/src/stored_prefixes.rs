@@ -6,7 +6,7 @@ use storage::{Revision, Store};
 
 use crate::reference_key::resource_prefix;
 
-/// The character after those of all keys of a resource.
+/// A character that sorts after every character of a key.
 const LAST: char = '\u{10ffff}';
 
 /// The prefixes of all stored keys at a revision, sorted: that of a resource, or the key of other data.
@@ -19,7 +19,7 @@ const LAST: char = '\u{10ffff}';
 /// The revision is not readable.
 pub async fn stored_prefixes(store: &dyn Store, at: Revision) -> storage::Result<Vec<String>> {
     let (mut found, mut start) = (BTreeSet::new(), String::new());
-    // One row of each resource shows the resource.
+    // The loop reads one row of each resource, and then skips to the end of the resource.
     while let Some(row) = store.stored_rows_within("", &start, 1, at).await?.rows.into_iter().next() {
         let prefix = match resource_prefix(&row.key) {
             Some(prefix) => {
@@ -35,7 +35,7 @@ pub async fn stored_prefixes(store: &dyn Store, at: Revision) -> storage::Result
     }
     let mut prefixes: Vec<String> = Vec::with_capacity(found.len());
     for prefix in found {
-        // The keys of other data can begin with each other.
+        // A key of other data can be a prefix of another key.
         if prefixes.last().is_none_or(|last| !prefix.starts_with(last.as_str())) {
             prefixes.push(prefix);
         }

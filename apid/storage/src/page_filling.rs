@@ -1,7 +1,7 @@
 //! Filling of a page within a limit of rows and a limit of bytes, from several reads.
 //!
-//! A store that changes values counts the bytes of its own values. The store below counts others, so that one of its
-//! pages can leave room for more rows, or have too many.
+//! A store that converts values limits the bytes of the converted values. The store below counts the bytes before the
+//! conversion, so one page of the store below can have too few or too many rows.
 
 use std::ops::ControlFlow;
 

@@ -30,7 +30,7 @@ use crate::VerbFuture;
 /// The backend of a proxy request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyTarget {
-    /// Where to connect.
+    /// The target of the connection.
     pub target: Target,
     /// Whether the backend is a kubelet, which verifies the client certificate of this server.
     pub is_kubelet: bool,

@@ -30,7 +30,7 @@ pub struct Policy {
 /// The decision of the policy about one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// How much events of the request contain.
+    /// The level of detail of the events of the request.
     pub level: Level,
     /// Stages without events.
     pub omit_stages: Stages,

@@ -130,7 +130,7 @@ impl PolicyRevisions {
         }
     }
 
-    /// Makes the mirror read the objects again that could not be decrypted, after a change of keys.
+    /// Makes the mirror reread the objects that could not be decrypted, after a change of keys.
     pub fn reread_unreadable(&self) {
         self.recovery.notify_one();
     }

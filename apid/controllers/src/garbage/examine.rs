@@ -11,7 +11,7 @@ use apimachinery::status::Status;
 use kinds::metadata::{FOREGROUND, ORPHAN};
 use serde_json::{Map, Value, json};
 
-use super::owners::{ask_for_owner, exists_in_other_namespace, look_up_owner, remote_kind};
+use super::owners::{exists_in_other_namespace, fetch_owner_state, look_up_owner, remote_kind};
 use super::ownership_data::{Owner, OwnerState, OwnershipData, Uid};
 use super::remote_owners::RemoteOwner;
 use super::{Collector, Subject, WorkError};
@@ -169,7 +169,7 @@ impl Collector {
         };
         let request = || {
             let (remote, user) = (remote.clone(), self.actor.user().clone());
-            async move { ask_for_owner(&resource, &user, &remote).await.map_err(|status| status.message) }
+            async move { fetch_owner_state(&resource, &user, &remote).await.map_err(|status| status.message) }
         };
         // A conflict at another server is a failure, because `examine` repeats only conflicts of its own writes.
         self.remote_owners.find(api, &remote, request).transpose().map_err(WorkError::Failed)

@@ -107,7 +107,7 @@ async fn has_applied(store: &dyn Store, mut progress: watch::Receiver<u64>, revi
     }
 }
 
-/// Whether the history shows that no change lies after one revision, up to another.
+/// Whether the history has no change after the revision `after` up to `upto`.
 async fn has_no_change(store: &dyn Store, mut after: Revision, upto: Revision) -> bool {
     while after < upto {
         match store.history("", after, upto, 1).await {

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`look_up_owner`] reads the watch cache, and reads the store itself before it reports that an owner is
-//! gone. An owner can be of any served kind. [`ask_for_owner`] asks the server of an aggregated API, which
+//! gone. An owner can be of any served kind. [`fetch_owner_state`] asks the server of an aggregated API, which
 //! [`remote_kind`] returns.
 //!
 //! # Reference
@@ -69,12 +69,12 @@ pub(super) fn remote_kind(aggregation: &Aggregation, owner: &Owner) -> Option<Re
     aggregation.remote_kind(&version.group, &version.version, &owner.kind)
 }
 
-/// Asks another server for an owner, as `user`.
+/// Fetches the state of an owner from another server, as `user`.
 ///
 /// # Errors
 ///
 /// The server cannot be reached, or its answer does not say whether the owner exists: the owner is not gone.
-pub(super) async fn ask_for_owner(
+pub(super) async fn fetch_owner_state(
     resource: &RemoteResource,
     user: &UserInfo,
     owner: &RemoteOwner,

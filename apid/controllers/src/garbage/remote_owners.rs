@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_references_to_an_owner_share_its_answer_until_the_entry_expires() {
+    async fn references_to_one_owner_share_cached_answer_until_expiry() {
         let (owners, clock) = owners();
         for (answer, ttl_seconds) in [(Ok(OwnerState::Gone), 30), (Err("no route".to_owned()), 5)] {
             let name = owner(&format!("{ttl_seconds}"));

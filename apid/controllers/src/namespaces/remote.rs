@@ -5,12 +5,12 @@
 //! The namespace controller of Kubernetes. Each namespaced resource with the verb `delete` is emptied with
 //! `deletecollection`, or object by object if the server does not have that verb. Then the remaining objects are
 //! counted. A server whose resources are not known blocks the deletion of every namespace, because the server may
-//! store objects there. No list precedes `deletecollection`: a server may be unable to list what the namespace has.
+//! store objects there. The controller sends `deletecollection` without a list before: a server may be unable to list.
 //!
 //! # Limits
 //!
-//! No server can hold a round for long: a few resources are emptied at a time, each within a deadline, and a list ends
-//! after [`MAX_LISTED`] objects. The next round continues.
+//! A slow server delays a round for a limited time: a few resources are emptied at a time, each with a deadline. A list
+//! ends after [`MAX_LISTED`] objects. The next round continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ const RESOURCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of objects of a resource that a round lists, deletes one by one and counts.
 const MAX_LISTED: usize = 10_000;
 
-/// The objects of a resource that remain in a namespace, and why.
-struct Emptied {
+/// The objects of a resource that remain in a namespace, and the reason.
+struct DeletionResult {
     remaining: Vec<ObjectMetadata>,
     failure: Option<String>,
 }
@@ -49,8 +49,8 @@ pub(super) async fn delete_content(
     let resources: Vec<&RemoteResource> = discovered.resources.iter().filter(is_deletable).collect();
     // The futures are collected first, because the compiler rejects the closure across the await.
     let rounds: Vec<_> = resources.iter().map(|resource| empty(actor, resource, namespace)).collect();
-    let emptied: Vec<Emptied> = stream::iter(rounds).buffered(RESOURCE_CONCURRENCY).collect().await;
-    for (resource, Emptied { remaining, failure }) in resources.into_iter().zip(emptied) {
+    let emptied: Vec<DeletionResult> = stream::iter(rounds).buffered(RESOURCE_CONCURRENCY).collect().await;
+    for (resource, DeletionResult { remaining, failure }) in resources.into_iter().zip(emptied) {
         outcome.failures.extend(failure);
         if !remaining.is_empty() {
             outcome.remaining.insert(resource.group_resource(), remaining.len());
@@ -67,7 +67,7 @@ pub(super) fn undiscovered(unknown: &[Arc<RemoteApi>]) -> Vec<String> {
 }
 
 /// Deletes the objects of a resource in a namespace.
-async fn empty(actor: &Actor, resource: &RemoteResource, namespace: &str) -> Emptied {
+async fn empty(actor: &Actor, resource: &RemoteResource, namespace: &str) -> DeletionResult {
     let round = delete_all(actor, resource, namespace);
     match within(RESOURCE_TIMEOUT, &resource.group_resource(), round).await {
         Ok(remaining) => {
@@ -80,9 +80,9 @@ async fn empty(actor: &Actor, resource: &RemoteResource, namespace: &str) -> Emp
                     resource.name
                 )
             };
-            Emptied { failure: is_unexpected.then(message), remaining }
+            DeletionResult { failure: is_unexpected.then(message), remaining }
         }
-        Err(status) => Emptied { remaining: Vec::new(), failure: Some(status.message) },
+        Err(status) => DeletionResult { remaining: Vec::new(), failure: Some(status.message) },
     }
 }
 
@@ -94,7 +94,7 @@ async fn within<T>(
 ) -> Result<T, Status> {
     let timeout = |_elapsed| {
         let message = format!(
-            "the server did not complete the deletion of {resource} within {} s; the next round goes on",
+            "the server did not complete the deletion of {resource} within {} s; the next round continues",
             time.as_secs()
         );
         Err(Status::failure(Reason::Timeout, message))
@@ -169,7 +169,7 @@ mod tests {
         let hangs = std::future::pending::<Result<(), Status>>();
         let status = within(Duration::from_millis(1), "flavors.e.com", hangs).await.unwrap_err();
         let message =
-            "the server did not complete the deletion of flavors.e.com within 0 s; the next round goes on";
+            "the server did not complete the deletion of flavors.e.com within 0 s; the next round continues";
         assert_eq!((status.code, status.message.as_str()), (504, message));
         let ends = std::future::ready(Ok(1));
         assert_eq!(within(Duration::from_secs(60), "flavors.e.com", ends).await.unwrap(), 1);

@@ -90,7 +90,7 @@ pub struct KmsEnvironment {
     pub rng: Arc<dyn Rng>,
     /// Pauses between calls of `Status`.
     pub intervals: PollIntervals,
-    /// Called when values that were passed on as unreadable may be or become readable. Must not block.
+    /// Called when unreadable values may have become readable. Must not block.
     pub on_recovery: Arc<dyn Fn() + Send + Sync>,
 }
 

@@ -248,7 +248,7 @@ async fn both_directions_at_once_deliver_each_byte() {
 }
 
 #[tokio::test]
-async fn node_that_goes_away_is_an_error_and_client_that_goes_away_ends_command() {
+async fn node_disconnect_is_an_error_and_client_disconnect_ends_command() {
     let (mut client, mut node, session) = start(ALL);
     node.accept(4).await;
     node.send_data(5, false, b"part").await;

@@ -7,6 +7,7 @@
 //! address and port fields of a Service and reserves the new values. An IPAddress object records each address: the
 //! write of a Service creates these objects, and then [`Reservation::commit`] writes the Service. A background task
 //! repairs the records after a crash or a failed write, and deletes those of released addresses.
+//! In a store of several servers, [`Reservation::claim`] makes the reservation known to all of them; see `claimed`.
 //!
 //! # Invariants
 //!
@@ -24,6 +25,7 @@
 
 mod allocate;
 mod band;
+mod claimed;
 mod index;
 mod range;
 mod reservation;
@@ -40,9 +42,10 @@ use apimachinery::clock::Rng;
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use bytes::Bytes;
+use claimed::{ClaimedValues, SERVICES};
 use kinds::{Kind, Registry};
 use parking_lot::Mutex;
-use storage::{Change, Observer, Revision, Store, unreadable_reason};
+use storage::{CLAIMS, Change, Observer, Revision, Store, unreadable_reason};
 use tokio::sync::Notify;
 
 pub use allocate::AllocationError;
@@ -130,7 +133,7 @@ impl ServiceAddresses {
         }
     }
 
-    /// Makes [`ServiceAddresses::follow_recoveries`] read the objects again that could not be decrypted.
+    /// Makes [`ServiceAddresses::follow_recoveries`] reread the objects that could not be decrypted.
     pub fn reread_unreadable(&self) {
         self.recovery.notify_one();
     }
@@ -146,7 +149,7 @@ impl ServiceAddresses {
         }
     }
 
-    /// Reads the objects again that could not be decrypted.
+    /// Rereads the objects that could not be decrypted, and adds readable ones to the index.
     async fn add_readable(&self, store: &dyn Store) -> storage::Result<()> {
         let keys: Vec<(String, Revision)> =
             self.unreadable.lock().iter().map(|(key, revision)| (key.clone(), *revision)).collect();
@@ -171,10 +174,17 @@ impl ServiceAddresses {
     /// The store cannot be read.
     pub async fn load(&self, store: &dyn Store) -> storage::Result<()> {
         let Some(kinds) = &self.kinds else { return Ok(()) };
-        for resource in [&kinds.services, &kinds.records, &kinds.ranges] {
+        let claims = [CLAIMS, SERVICES].concat();
+        let mut prefixes =
+            vec![&kinds.services.key_prefix, &kinds.records.key_prefix, &kinds.ranges.key_prefix];
+        if store.is_shared() {
+            self.index.lock().is_shared = true;
+            prefixes.push(&claims);
+        }
+        for prefix in prefixes {
             let (mut start, mut revision) = (String::new(), None);
             loop {
-                let page = store.range(&resource.key_prefix, &start, PAGE_ROWS, revision).await?;
+                let page = store.range(prefix, &start, PAGE_ROWS, revision).await?;
                 for row in &page.rows {
                     self.apply_change(&row.key, Some((&row.value, row.revision)));
                 }
@@ -203,7 +213,7 @@ impl ServiceAddresses {
         if !errors.is_empty() {
             return Err(AllocationError::Invalid(errors));
         }
-        let mut reservation = Reservation::new(&self.index, &self.changed);
+        let mut reservation = Reservation::new(&self.index, &self.changed, &self.rng);
         let unavailable = self.api_service.as_ref().filter(|(owner, _)| {
             (owner.namespace.as_str(), owner.name.as_str()) != (new.namespace(), new.name())
         });
@@ -292,7 +302,7 @@ impl ServiceAddresses {
         let index = self.index.lock();
         let managed =
             index.records().iter().filter(|(_, record)| record.is_managed).map(|(address, _)| address);
-        managed.chain(&index.reserved_addresses).any(|address| {
+        managed.chain(&index.reserved_addresses).chain(index.claims.addresses()).any(|address| {
             own_ranges.iter().any(|range| range.contains(*address))
                 && !others.iter().any(|range| range.contains(*address))
         })
@@ -305,6 +315,9 @@ impl ServiceAddresses {
 
     /// Applies the change of an object to the index; `new` is None for a deletion.
     fn apply_change(&self, key: &str, new: Option<(&Bytes, Revision)>) {
+        if let Some(claim) = key.strip_prefix(CLAIMS) {
+            return self.apply_claim(claim, new);
+        }
         let Some(kinds) = &self.kinds else { return };
         let observed = [&kinds.services, &kinds.records, &kinds.ranges];
         if !observed.iter().any(|resource| key.starts_with(&resource.key_prefix)) {
@@ -316,6 +329,21 @@ impl ServiceAddresses {
             None => drop(unreadable.remove(key)),
         }
         self.apply_to_index(key, new);
+    }
+
+    /// Applies the change of a claim; `key` is the rest of the key after that of all claims.
+    fn apply_claim(&self, key: &str, new: Option<(&Bytes, Revision)>) {
+        let Some(key) = key.strip_prefix(SERVICES) else { return };
+        let mut index = self.index.lock();
+        match new {
+            Some((value, revision)) => match serde_json::from_slice::<ClaimedValues>(value) {
+                Ok(values) => index.claims.insert(key, revision, values),
+                Err(error) => tracing::error!(key, %error, "a claim of addresses cannot be decoded"),
+            },
+            None => index.remove_claim(key),
+        }
+        drop(index);
+        self.changed.notify_one();
     }
 
     fn apply_to_index(&self, key: &str, new: Option<(&Bytes, Revision)>) {

@@ -40,7 +40,7 @@ struct ReceivedRequest {
     authorization: String,
 }
 
-/// Returns the reply of the webhook to a request: status and body. None: the webhook does not reply.
+/// Returns the reply of the webhook to a request: status and body. Returns None if the webhook does not reply.
 type Script = Arc<dyn Fn(&ReceivedRequest) -> Option<(u16, Vec<u8>)> + Send + Sync>;
 
 /// A webhook with a certificate for 127.0.0.1 and `hook.team.svc`.

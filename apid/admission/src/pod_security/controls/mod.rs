@@ -95,7 +95,10 @@ pub(super) static CONTROLS: &[Control] = &[
         "seLinuxOptions",
         &[(0, |pod| se_linux::options(pod, 0)), (31, |pod| se_linux::options(pod, 31))],
     ),
-    Control::baseline("seccompProfile_baseline", &[(0, seccomp::annotations), (19, seccomp::not_unconfined)]),
+    Control::baseline(
+        "seccompProfile_baseline",
+        &[(0, seccomp::annotations), (19, seccomp::reject_unconfined)],
+    ),
     Control::baseline(
         "sysctls",
         &[
@@ -122,7 +125,7 @@ pub(super) static CONTROLS: &[Control] = &[
     Control::restricted(
         "seccompProfile_restricted",
         Some("seccompProfile_baseline"),
-        &[(19, seccomp::confined), (25, |pod| unless_windows(pod, seccomp::confined))],
+        &[(19, seccomp::require_profile), (25, |pod| unless_windows(pod, seccomp::require_profile))],
     ),
 ];
 

@@ -32,7 +32,7 @@ fn is_allowed_profile(profile: &str) -> bool {
 }
 
 /// Rejects seccomp profiles other than `RuntimeDefault` and `Localhost`; a profile can be absent.
-pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
+pub(super) fn reject_unconfined(pod: &Pod<'_>) -> Option<Violation> {
     let (setters, types) = forbidden_profile_types(pod, FIELD);
     let (setters, types) = (setters?, quoted(types));
     let detail = format!("{setters} must not set securityContext.seccompProfile.type to {types}");
@@ -40,8 +40,8 @@ pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 /// Requires the seccomp profile `RuntimeDefault` or `Localhost` in the pod or in each container.
-pub(super) fn confined(pod: &Pod<'_>) -> Option<Violation> {
-    if let Some(explicit) = not_unconfined(pod) {
+pub(super) fn require_profile(pod: &Pod<'_>) -> Option<Violation> {
+    if let Some(explicit) = reject_unconfined(pod) {
         return Some(explicit);
     }
     if pod.security(FIELD).is_some() {

@@ -12,24 +12,24 @@ struct StoreContent {
 
 /// Opens and reads a damaged store. Opening or reading may fail as corrupt, but returned data must be
 /// correct.
-async fn check(dir: &Path, whole: &StoreContent, what: &str) -> Outcome {
+async fn check(dir: &Path, expected: &StoreContent, damage: &str) -> Outcome {
     let store = match open(dir) {
         Ok(store) => store,
         Err(OpenError::Store(Error::Corrupt(_))) => return Outcome::Refused,
-        Err(other) => panic!("{what}: {other:?}"),
+        Err(other) => panic!("{damage}: {other:?}"),
     };
     let read = async {
-        assert_eq!(rows(&store).await?, whole.rows, "{what}");
-        for row in &whole.rows {
-            assert_eq!(store.get(&row.key, None).await?.as_ref(), Some(row), "{what}");
+        assert_eq!(rows(&store).await?, expected.rows, "{damage}");
+        for row in &expected.rows {
+            assert_eq!(store.get(&row.key, None).await?.as_ref(), Some(row), "{damage}");
         }
-        assert_eq!(changes_after(&store, Revision(0)).await?, whole.changes, "{what}");
+        assert_eq!(changes_after(&store, Revision(0)).await?, expected.changes, "{damage}");
         Ok(())
     };
     match read.await {
         Ok(()) => Outcome::Harmless,
         Err(Error::Corrupt(_)) => Outcome::Noticed,
-        Err(other) => panic!("{what}: {other:?}"),
+        Err(other) => panic!("{damage}: {other:?}"),
     }
 }
 
