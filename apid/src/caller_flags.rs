@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_yield_to_the_command_line_and_to_the_configuration_file() {
+    fn command_line_and_configuration_file_override_defaults() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.yaml");
         let text = "apiVersion: config.svc.internal/v1alpha1\nkind: ServerConfiguration\n\

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_subcommand_is_answered_with_the_nearest() {
+    fn error_of_unknown_subcommand_suggests_nearest_name() {
         assert_eq!(
             unknown("stor"),
             "`stor` is not a command of apid; a similar command is `store` (`apid help` lists all)"

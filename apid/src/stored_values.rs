@@ -4,8 +4,8 @@
 //!
 //! Reading accepts each form: Protobuf in its envelope, JSON, CBOR, and versions that are not the storage version. The
 //! result is the stored form of this server, with the defaults of its version, as in kube-apiserver. Writing follows
-//! `--storage-media-type`; as in kube-apiserver, custom objects, definitions and APIServices are JSON. Data that are no
-//! objects stay unchanged.
+//! `--storage-media-type`; as in kube-apiserver, custom objects, definitions and APIServices are JSON. Data that is
+//! not an object stays unchanged.
 
 use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::gvk::GroupVersion;

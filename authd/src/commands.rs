@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_subcommand_is_answered_with_the_nearest() {
+    fn error_of_unknown_subcommand_suggests_nearest_name() {
         assert_eq!(
             unknown("whocan"),
             "`whocan` is not a command of authd; a similar command is `who-can` (`authd help` lists all)"

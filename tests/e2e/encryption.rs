@@ -231,7 +231,7 @@ fn write_for_policy(file: &Path, providers: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn role_definition_and_quota_of_a_returned_key_take_effect_without_a_change() {
+async fn role_definition_and_quota_take_effect_after_encryption_key_returns() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("enc.json");
     let flags = [

@@ -208,7 +208,7 @@ fn help_lists_registered_feature_gates_with_stage_and_default() {
 }
 
 #[tokio::test]
-async fn setting_feature_gates_starts_and_warns_of_stable_gates() {
+async fn feature_gates_flag_is_accepted_with_warning_for_stable_gates() {
     let gates = "--feature-gates=ConsistentListFromCache=false,ListFromCacheSnapshot=false,\
                  StructuredAuthenticationConfiguration=true,ServerSideApply=true";
     let plane = ControlPlane::start(Options::default().flag(gates)).await;

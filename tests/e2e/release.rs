@@ -1,4 +1,4 @@
-//! `deploy/release`: equal files from equal programs; the archive runs alone, the Debian packages come and go.
+//! `deploy/release` is reproducible; the archive runs on its own; the Debian packages can be installed and purged.
 
 use std::fs;
 use std::path::{Path, PathBuf};

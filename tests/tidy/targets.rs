@@ -1,9 +1,10 @@
-//! Every test is compiled and run, and no target without a test is.
+//! Cargo compiles and runs every test, and skips the test programs of targets without tests.
 //!
 //! # Contract
 //!
-//! Cargo compiles a file only if `mod` lines lead from the root of a target to it. `test = false` and `doctest = false`
-//! in a manifest save the link of a program without tests, and the run of rustdoc over a library without doc tests.
+//! Cargo compiles a file only if `mod` lines lead from the root of a target to it. With
+//! `test = false`, Cargo links no test program for a target without tests. With `doctest = false`, rustdoc does not run
+//! for a library without doc tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -249,7 +249,7 @@ impl CertsFlags {
         }
     }
 
-    /// Makes what is missing of the server, and the files of a client.
+    /// Creates the missing files of the server, and the files of a client.
     fn create(&self, folder: &Folder) -> Result<(), CertsError> {
         let now = SystemClock::new().now();
         let client = self.client.as_deref().map(|user| (user, folder.client_files(user)));

@@ -11,7 +11,7 @@ use super::folder::Folder;
 use super::{CertsError, reserved_name};
 use crate::console::print;
 
-/// Number of hexadecimal digits from which a word is the serial number of a certificate that the folder does not have.
+/// Minimum number of hexadecimal digits of a serial number that no certificate of the folder has.
 ///
 /// Shorter words can be names of users, such as `abe`.
 const MIN_SERIAL_DIGITS: usize = 16;

@@ -30,7 +30,7 @@ fn certs_rerun_keeps_ca_and_replaces_client_certificate_only_with_force() {
 }
 
 #[test]
-fn client_with_file_name_of_the_server_is_rejected_also_with_force() {
+fn client_with_file_name_of_server_is_rejected_even_with_force() {
     let folder = tempfile::tempdir().unwrap();
     let dir = format!("--cert-dir={}", folder.path().display());
     run([dir.clone()]).unwrap();

@@ -6,8 +6,9 @@
 //! `FORMAT.md` for each engine: keys of this server, objects as JSON. In etcd, keys and values have the form of
 //! kube-apiserver.
 //!
-//! No revision of the source is used again: an embedded store continues above it by the clock, as after each restore; a
-//! cluster is raised above it first, and its history before the copy is compacted.
+//! No revision of the source is used again. An embedded store continues at a higher revision, which follows from the
+//! clock, as after each restore. A cluster first gets a revision above that of the source; after the copy, its earlier
+//! history is compacted.
 //!
 //! Encrypted objects are bound to their keys, and their plain form depends on the engine. So a copy from etcd, or to a
 //! prefix other than that of kube-apiserver, needs the providers.

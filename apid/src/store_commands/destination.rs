@@ -13,10 +13,10 @@ use storage::engine::fjall::offline::BackupSummary;
 use super::print_summary;
 use crate::console::fail;
 
-/// Begin and end of the names of backups in a folder. A time in between sorts the names by age.
+/// Prefix and suffix of the names of backups in a folder. The time between them sorts the names by age.
 const NAME: (&str, &str) = ("apid-", ".backup");
 
-/// Where a backup goes.
+/// The destination of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
     /// A new file, or with `keep` a folder.

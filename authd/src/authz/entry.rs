@@ -44,9 +44,9 @@ pub struct WebhookSettings {
     pub client_config: PathBuf,
     /// The version of the SubjectAccessReview.
     pub version: Version,
-    /// How long an allow is cached; zero disables the cache.
+    /// The TTL of a cached allow; zero disables the cache.
     pub authorized_ttl: Duration,
-    /// How long other responses are cached; zero disables the cache.
+    /// The TTL of other cached responses; zero disables the cache.
     pub unauthorized_ttl: Duration,
     /// The timeout of one call to the webhook.
     pub timeout: Duration,

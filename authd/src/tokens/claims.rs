@@ -21,7 +21,7 @@ pub enum TokenError {
     MalformedClaim {
         /// The name of the claim.
         name: String,
-        /// Why the claim cannot be read.
+        /// The reason why the claim cannot be read.
         reason: String,
     },
     /// A time claim is not a number; contains its name.

@@ -58,7 +58,7 @@ pub enum JwksError {
 #[derive(Debug, Default)]
 pub struct KeySet {
     keys: Vec<WebKey>,
-    /// Why keys were skipped, one line each; at most [`MAX_KEYS`] lines.
+    /// The reasons why keys were skipped, one line each; at most [`MAX_KEYS`] lines.
     pub skipped_keys: Vec<String>,
     /// The SHA-256 of the document, in hexadecimal digits.
     pub hash: String,

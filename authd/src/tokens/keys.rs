@@ -84,7 +84,7 @@ pub enum KeyError {
     Section {
         /// The number of the section, from 1.
         number: usize,
-        /// Why the section is invalid.
+        /// The reason why the section is invalid.
         reason: String,
     },
     /// The PEM text contains no key.

@@ -140,7 +140,7 @@ impl<'b> Place<'b> {
 }
 
 impl<'b> ValueFacts<'b> {
-    /// Only the type and the place of the value are known.
+    /// Creates the facts of a value with a known type and place, and with nothing else known.
     pub(crate) fn at(ty: Type, place: Place<'b>) -> ValueFacts<'b> {
         let known_size = place.size().or_else(|| is_scalar(&ty).then_some(Estimate::ONE));
         ValueFacts { ty, known_size, place, entries: None, literal: None }

@@ -136,7 +136,7 @@ impl std::fmt::Debug for PemPair {
     }
 }
 
-/// When and for how long a serving certificate is issued.
+/// The conditions for issuing a serving certificate, and its lifetime.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServingPolicy {
     /// Lifetime of an issued certificate. None keeps the lifetime of the present certificate.

@@ -7,8 +7,8 @@
 //! limit a stream takes its next chunk only after its previous chunks are written. So every stream makes
 //! progress and exceeds the limit by at most one chunk.
 //!
-//! [`paced`] gives one body a separate limit, on connections of HTTP/1.1 and HTTP/2. It is for bodies whose source
-//! yields the next chunk at once.
+//! [`limit_unwritten`] gives one body a separate limit, on connections of HTTP/1.1 and HTTP/2. It is for bodies whose
+//! source yields the next chunk at once.
 //!
 //! Whole bodies of at most [`UNMETERED_BODY_MAX`] bytes do not count: a stream can buffer only one of them. An
 //! HTTP/1.1 connection has one response at a time and is not metered: hyper buffers a limited part of it.
@@ -59,7 +59,7 @@ impl Default for SendLimit {
 /// Limits the bytes of a body that its connection buffers to `max_unwritten`, and one chunk beyond it.
 ///
 /// Without this limit, a connection in HTTP/1.1 takes up to 1 MiB of a body before the client reads.
-pub fn paced(body: Body, max_unwritten: usize) -> Body {
+pub fn limit_unwritten(body: Body, max_unwritten: usize) -> Body {
     let limit = SendLimit { unwritten: Arc::default(), max: max_unwritten };
     Body::stream(limit.meter(body))
 }
@@ -256,18 +256,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn paced_body_waits_at_its_own_limit() {
+    async fn body_with_own_limit_waits_at_that_limit() {
         const MAX: usize = 8 * 1024;
         let frames = (0..4).map(|_| Ok::<_, BodyError>(Frame::data(Bytes::from(vec![1; MAX / 2]))));
-        let mut body =
-            paced(Body::stream(http_body_util::StreamBody::new(futures_util::stream::iter(frames))), MAX);
+        let mut body = limit_unwritten(
+            Body::stream(http_body_util::StreamBody::new(futures_util::stream::iter(frames))),
+            MAX,
+        );
         let mut next =
             || body.frame().now_or_never().map(|frame| frame.unwrap().unwrap().into_data().unwrap());
         let taken = [next().unwrap(), next().unwrap()];
         assert_eq!(next(), None, "the limit is reached");
         drop(taken);
         assert_eq!(next().unwrap().len(), MAX / 2);
-        let mut large = paced(Body::from(vec![1; 3 * MAX]), MAX);
+        let mut large = limit_unwritten(Body::from(vec![1; 3 * MAX]), MAX);
         let first = large.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(first.len(), MAX, "a frame of the source is divided");
         assert!(large.frame().now_or_never().is_none());

@@ -5,8 +5,8 @@
 //! A notification is one datagram to the socket of `NOTIFY_SOCKET`; a name that begins with `@` is abstract.
 //! Without that variable nothing is sent. A failed notification is logged and changes nothing else.
 //!
-//! With `WATCHDOG_USEC`, [`ServiceManager::feed_watchdog`] sends a sign of life twice in each interval, as long as the
-//! caller is alive. The service manager restarts a process that sends none.
+//! With `WATCHDOG_USEC`, [`ServiceManager::feed_watchdog`] notifies the watchdog twice in each interval, as long as the
+//! caller is alive. The service manager restarts a process that does not notify it.
 //!
 //! # Reference
 //!
@@ -25,7 +25,7 @@ use std::time::Duration;
 const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
 /// The variable with the interval of the watchdog in microseconds, and that with the process id that has a watchdog.
 const WATCHDOG_VARIABLES: (&str, &str) = ("WATCHDOG_USEC", "WATCHDOG_PID");
-/// Time for which a sign of life of the start extends the timeout of the start.
+/// Time by which a notification during the start extends the timeout of the start.
 const START_EXTENSION: Duration = Duration::from_secs(30);
 
 /// The state of the process.
@@ -37,7 +37,7 @@ pub enum ServiceState {
     Reloading,
     /// The shutdown begins.
     Stopping,
-    /// The start takes long and goes on: the service manager waits further 30 s.
+    /// The start takes long: the service manager waits for another 30 s.
     Starting,
     /// The process is alive.
     Alive,
@@ -47,7 +47,7 @@ pub enum ServiceState {
 #[derive(Clone, Debug, Default)]
 pub struct ServiceManager {
     socket: Option<OsString>,
-    /// The interval in which the service manager expects a sign of life.
+    /// The interval in which the service manager expects a watchdog notification.
     watchdog: Option<Duration>,
 }
 
@@ -69,22 +69,20 @@ impl ServiceManager {
         ServiceManager { socket: Some(socket.into()), watchdog: None }
     }
 
-    /// Expects a sign of life in each interval.
+    /// Expects a watchdog notification in each interval.
     #[must_use]
     pub fn with_watchdog(self, interval: Duration) -> Self {
         ServiceManager { watchdog: Some(interval), ..self }
     }
 
-    /// Sends a sign of life twice in each interval of the watchdog, if `is_alive` returns true. Never returns.
+    /// Notifies the watchdog twice in each interval, if `is_alive` returns true. Never returns.
     pub async fn feed_watchdog(&self, is_alive: impl Fn() -> bool) -> Infallible {
         let Some(interval) = self.watchdog else { return std::future::pending().await };
         loop {
             if is_alive() {
                 self.notify(ServiceState::Alive);
             } else {
-                tracing::error!(
-                    "liveness check failed; the watchdog of the service manager gets no sign of life"
-                );
+                tracing::error!("liveness check failed; the watchdog is not notified");
             }
             tokio::time::sleep(interval / 2).await;
         }
@@ -167,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn watchdog_gets_a_sign_of_life_only_from_a_live_process() {
+    async fn watchdog_is_notified_only_while_process_is_live() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let received = UnixDatagram::bind(&path).unwrap();

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A request that runs within [`hold`] gives its slot back while it waits within [`wait_for_process`]. The other process
-//! can depend on a request that waits for the same slot, such as the backend of a webhook that writes objects. A request
-//! without a slot just waits.
+//! A request that runs within [`with_slot`] gives its slot back while it waits within [`wait_for_process`]. The other
+//! process can depend on a request that waits for the same slot, such as the backend of a webhook that writes objects.
+//! A request without a slot only waits.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ tokio::task_local! {
 }
 
 /// Runs the work of a request that has a slot.
-pub async fn hold<F: Future>(slot: Arc<dyn HeldSlot>, work: F) -> F::Output {
+pub async fn with_slot<F: Future>(slot: Arc<dyn HeldSlot>, work: F) -> F::Output {
     SLOT.scope(slot, work).await
 }
 
@@ -69,7 +69,7 @@ mod tests {
     async fn slot_is_given_back_during_waits_and_after_a_cancelled_one() {
         let slot = Arc::new(CountingSlot::default());
         let waits = || slot.0.load(Ordering::SeqCst);
-        hold(Arc::clone(&slot) as Arc<dyn HeldSlot>, async {
+        with_slot(Arc::clone(&slot) as Arc<dyn HeldSlot>, async {
             assert_eq!(waits(), 0);
             let wait = wait_for_process(async { assert_eq!(waits(), 1) });
             wait.await;

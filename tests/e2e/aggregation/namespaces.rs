@@ -123,7 +123,7 @@ async fn collection_is_deleted_with_one_request_or_object_by_object() {
 }
 
 #[tokio::test]
-async fn references_to_one_owner_at_another_server_share_its_requests() {
+async fn references_to_one_remote_owner_share_requests() {
     let flavors = Flavors::start(Options::kubernetes()).await;
     let admin = flavors.plane().admin();
     let owner = admin.post(FLAVORS, &flavor("owner", "sweet")).await.expect(201);
@@ -218,7 +218,7 @@ async fn removed_api_service_no_longer_blocks_deletion_of_namespace() {
 }
 
 #[tokio::test]
-async fn owner_at_another_server_is_gone_only_if_that_server_says_so() {
+async fn remote_owner_is_gone_only_after_not_found_status() {
     let mut flavors = Flavors::start(Options::kubernetes()).await;
     let admin = flavors.plane().admin();
     let owner = admin.post(FLAVORS, &flavor("owner", "sweet")).await.expect(201);

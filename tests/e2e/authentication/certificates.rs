@@ -134,7 +134,7 @@ fn client_of(plane: &ControlPlane, folder: &Path, user: &str) -> Client {
 }
 
 #[tokio::test]
-async fn revoked_certificate_of_apid_certs_is_rejected_on_a_running_server_and_others_go_on() {
+async fn certificate_revoked_by_apid_certs_is_rejected_without_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().join("certs");
     for user in ["alice", "bob"] {

@@ -130,7 +130,7 @@ pub fn conversions() -> Option<PathBuf> {
     folder.map(|folder| folder.join(CONVERSIONS))
 }
 
-/// A folder of recordings beside the recorded exchanges, which contains a file; None when the test is skipped.
+/// The folder `folder` beside the recorded exchanges, if it contains `file`. Otherwise skips the test and returns None.
 fn beside_recordings(prerequisite: &str, folder: &str, file: &str, what: &str) -> Option<PathBuf> {
     let folder = recordings()?.join("..").join(folder);
     if folder.join(file).exists() {

@@ -35,9 +35,9 @@ pub struct Options {
     pub flags: Vec<String>,
     /// `--data-dir`, if not below [`ControlPlane::dir`].
     pub data_dir: Option<PathBuf>,
-    /// Folder of users and certificates that several control planes share; None: [`ControlPlane::dir`].
+    /// Folder of users and certificates that several control planes share; [`ControlPlane::dir`] if None.
     pub shared_dir: Option<PathBuf>,
-    /// Folder of the programs; None: [`program`].
+    /// Folder of the programs; that of [`program`] if None.
     pub programs: Option<PathBuf>,
 }
 

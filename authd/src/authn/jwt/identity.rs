@@ -32,7 +32,7 @@ pub(super) enum IdentityError {
         target: String,
         /// The text of the expression.
         expression: String,
-        /// Why the expression has no usable result.
+        /// The reason why the result of the expression is unusable.
         problem: MappingProblem,
     },
     /// The claim of a mapping is absent.

@@ -72,7 +72,7 @@ pub fn is_url(text: &str) -> bool {
     request_uri_error(text).is_none()
 }
 
-/// Why a text can not stand in a request line, with the words of Go; None if it can.
+/// Returns the error of Go for a text that is not valid in a request line; None for a valid text.
 pub(super) fn request_uri_error(text: &str) -> Option<String> {
     let error = Url::parse_parts(text, true).err()?;
     Some(format!("parse {}: {error}", quote(text)))

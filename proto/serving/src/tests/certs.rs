@@ -233,7 +233,7 @@ fn serving_facts(pair: &ServingPair) -> facts::CertificateFacts {
 }
 
 #[test]
-fn renewed_serving_certificate_keeps_its_names_and_its_lifetime() {
+fn renewed_serving_certificate_keeps_names_and_lifetime() {
     let dir = tempfile::tempdir().unwrap();
     let day = Duration::from_secs(24 * 3600);
     let policy = ServingPolicy { validity: Some(9 * day), ..ServingPolicy::default() };
@@ -289,7 +289,7 @@ fn certificate_ends_with_its_authority_and_expired_authority_signs_nothing() {
 }
 
 #[test]
-fn lifetime_that_the_end_of_the_authority_cut_is_not_kept_by_a_renewal() {
+fn renewal_does_not_keep_lifetime_shortened_by_authority_expiry() {
     let dir = tempfile::tempdir().unwrap();
     let day = Duration::from_secs(24 * 3600);
     let created = now() - AUTHORITY_VALIDITY + day;
@@ -313,7 +313,7 @@ fn lifetime_that_the_end_of_the_authority_cut_is_not_kept_by_a_renewal() {
 }
 
 #[test]
-fn certificate_without_a_stated_purpose_is_one_of_a_client() {
+fn certificate_without_extended_key_usage_is_a_client_certificate() {
     let key = KeyPair::generate().unwrap();
     let mut parameters = CertificateParams::default();
     for (purposes, is_client) in [
@@ -333,7 +333,7 @@ fn certificate_without_a_stated_purpose_is_one_of_a_client() {
 }
 
 #[test]
-fn written_file_has_its_mode_despite_the_umask_and_the_owner_of_its_folder() {
+fn written_file_ignores_umask_and_gets_owner_of_folder() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ca.crl");
     // Only root may change owners; the folder of another process keeps its owner.
@@ -348,7 +348,7 @@ fn written_file_has_its_mode_despite_the_umask_and_the_owner_of_its_folder() {
 }
 
 #[test]
-fn server_waits_for_a_caller_that_has_locked_the_folder() {
+fn server_waits_for_the_lock_of_the_folder() {
     let dir = tempfile::tempdir().unwrap();
     let now = now();
     let lock = fs::File::open(dir.path()).unwrap();
