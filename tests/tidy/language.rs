@@ -8,7 +8,8 @@
 use super::{Source, report, rust_sources};
 
 /// First words of a comment that make its first sentence a relative clause or a question.
-const RELATIVE_WORDS: [&str; 7] = ["Who", "Whoever", "Whom", "Whose", "What", "Whatever", "Which"];
+const RELATIVE_WORDS: [&str; 9] =
+    ["Who", "Whoever", "Whom", "Whose", "What", "Whatever", "Which", "How", "Why"];
 
 /// Words that a test name must not contain: pronouns, question words and private verbs.
 const TEST_WORDS: [&str; 20] = [

@@ -130,7 +130,7 @@ pub(crate) struct QueueState {
 /// The last start of a request from a queue, in seconds of virtual time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct QueueStart {
-    /// When the request started.
+    /// Start of the request.
     pub(crate) at: f64,
     /// At which time its queue could start it.
     pub(crate) start: f64,

@@ -59,7 +59,7 @@ struct State {
     requests: ByNumber<Request>,
     retry_after: RetryAfter,
     counts: Counts,
-    /// When the level logged a rejection last.
+    /// Time of the last logged rejection.
     logged: Option<Duration>,
     is_removed: bool,
 }

@@ -142,9 +142,9 @@ impl Schema {
 /// A request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// Why.
+    /// The reason for the rejection.
     pub reason: RejectionReason,
-    /// After how many seconds the client should retry.
+    /// The time in seconds after which the client should retry.
     pub retry_after_seconds: u32,
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// How long requests wait in a queue at most.
+/// Maximum time of a request in a queue.
 const WAIT: Duration = Duration::from_millis(500);
 
 struct Fixture {

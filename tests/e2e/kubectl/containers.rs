@@ -11,7 +11,7 @@ use tests::harness::Options;
 use super::super::cluster_node::ClusterNode;
 use super::{Kubectl, RELEASES, installed};
 
-/// How kubectl connects.
+/// The protocol of connections of kubectl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transport {
     Spdy,

@@ -94,7 +94,7 @@ pub fn read(payload: &[u8]) -> Result<Map<String, Value>, ClaimsError> {
 pub struct Validity {
     /// The first moment at which the token is valid; None if no claim sets one.
     pub not_before: Option<Timestamp>,
-    /// When the token expires.
+    /// Time at which the token expires.
     pub expires: Timestamp,
 }
 

@@ -67,7 +67,7 @@ impl Proxy {
     }
 }
 
-/// How a connection reaches its destination: directly, or through the proxy that a matcher selects.
+/// The route of a connection to its destination: directly, or through the proxy that a matcher selects.
 #[derive(Clone)]
 enum Route {
     Direct,
