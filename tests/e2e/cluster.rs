@@ -52,7 +52,7 @@ async fn apids_share_users_and_keys_and_survive_the_death_of_a_member_and_of_an_
 
     cluster.server_mut(0).kill();
     cluster.server(1).admin().post(MAPS, &map("without-apid")).await.expect(201);
-    cluster.server_mut(0).launch().await;
+    cluster.launch(0).await;
     cluster.server(0).admin().get(&format!("{MAPS}/without-apid")).await.expect(200);
     let config = cluster.kubeconfig(cluster.server(2).admin().port());
     assert!(config.is_file() && cluster.ca_file().is_file(), "clients find the authority");

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use tests::harness::{Client, ControlPlane, DEADLINE, Options, Session, TestResponse};
+use tests::harness::{Client, Cluster, ControlPlane, DEADLINE, Disturbance, Options, Session, TestResponse};
 
 use super::faulty_webhook::{FaultyWebhook, ResponseMode};
 
@@ -38,40 +38,69 @@ pub(super) fn seed() -> u64 {
 /// Minimum number of disturbances of a run.
 const MIN_DISTURBANCES: u64 = 3;
 
-/// A client of a server that may restart on a new port.
+/// Ports of the servers that clients use; servers may restart on new ports.
+type Ports = Arc<[AtomicU16]>;
+
+/// Time limit of a request; a paused server does not respond.
+const REQUEST_TIME_LIMIT: Duration = Duration::from_secs(8);
+
+/// A client that sends each request to a random server.
 struct RetryingClient {
     token: String,
-    port: Arc<AtomicU16>,
-    session: Option<Session>,
+    ports: Ports,
+    sessions: Vec<Option<Session>>,
     /// Requests without a decision: connection errors and 503 responses.
     undecided: Arc<AtomicU64>,
 }
 
 impl RetryingClient {
-    fn new(token: String, port: &Arc<AtomicU16>, undecided: &Arc<AtomicU64>) -> Self {
-        RetryingClient { token, port: Arc::clone(port), session: None, undecided: Arc::clone(undecided) }
+    fn new(token: String, ports: &Ports, undecided: &Arc<AtomicU64>) -> Self {
+        let sessions = ports.iter().map(|_| None).collect();
+        RetryingClient { token, ports: Arc::clone(ports), sessions, undecided: Arc::clone(undecided) }
     }
 
     async fn try_once(&mut self, method: &str, path: &str, body: &[u8]) -> Option<TestResponse> {
-        if self.session.is_none() {
-            let client = Client::new(self.port.load(Ordering::SeqCst), Some(self.token.clone()));
-            self.session = Some(client.connect().await.ok()?);
-        }
-        let response = self.session.as_mut()?.request(method, path, body).await;
-        if response.is_err() {
-            self.session = None;
-        }
-        response.ok().filter(|response| response.status != 503)
+        let server = rand::random_range(0..self.ports.len());
+        // A request that is not complete loses its session.
+        let session = self.sessions[server].take();
+        let attempt = async {
+            let mut session = match session {
+                Some(session) => session,
+                None => {
+                    let port = self.ports[server].load(Ordering::SeqCst);
+                    Client::new(port, Some(self.token.clone())).connect().await.ok()?
+                }
+            };
+            let response = session.request(method, path, body).await.ok()?;
+            Some((session, response))
+        };
+        let (session, response) = tokio::time::timeout(REQUEST_TIME_LIMIT, attempt).await.ok()??;
+        self.sessions[server] = Some(session);
+        // A write without a known outcome has 500 or 504 in a cluster, where the store is another process.
+        let is_undecided = response.status == 503 || self.ports.len() > 1 && response.status >= 500;
+        (!is_undecided).then_some(response)
     }
 
-    /// Repeats a request until a response with a decision, and returns the response.
-    async fn request_until_decided(&mut self, method: &str, path: &str, body: &Value) -> TestResponse {
+    fn become_user(&mut self, token: String) {
+        self.token = token;
+        self.sessions.fill_with(|| None);
+    }
+
+    /// Repeats a request until a response with a decision. Returns the response, and whether the request was repeated.
+    async fn request_until_decided(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> (TestResponse, bool) {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let decision = async {
+            let mut is_repeated = false;
             loop {
                 if let Some(response) = self.try_once(method, path, &body).await {
-                    return response;
+                    return (response, is_repeated);
                 }
+                is_repeated = true;
                 self.undecided.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -81,19 +110,18 @@ impl RetryingClient {
             .unwrap_or_else(|_| panic!("no response to {method} {path}"))
     }
 
-    /// Writes until the write is acknowledged.
+    /// Writes until the write is acknowledged. Returns whether the write was repeated.
     ///
     /// A repeated write may find the effect of an earlier write whose response was lost.
-    async fn write(&mut self, method: &str, path: &str, body: &Value) {
-        let before = self.undecided.load(Ordering::SeqCst);
-        let response = self.request_until_decided(method, path, body).await;
-        let repeated = self.undecided.load(Ordering::SeqCst) > before;
+    async fn write(&mut self, method: &str, path: &str, body: &Value) -> bool {
+        let (response, is_repeated) = self.request_until_decided(method, path, body).await;
         let done = match (method, response.status) {
             (_, 200 | 201) => true,
-            ("POST", 409) | ("DELETE", 404) => repeated,
+            ("POST", 409) | ("DELETE", 404) => is_repeated,
             _ => false,
         };
         assert!(done, "{method} {path}: {} {}", response.status, response.text());
+        is_repeated
     }
 }
 
@@ -106,6 +134,8 @@ struct Worker {
     /// A client with the worker's bootstrap token.
     token: RetryingClient,
     name: String,
+    /// In a cluster: the number of further names; None for one server. See [`Worker::succeed`].
+    generations: Option<usize>,
     rbac: String,
     grant_kinds: &'static [GrantKind],
     /// The authorization webhook; None without the mode Webhook.
@@ -243,7 +273,9 @@ impl Worker {
     }
 
     /// Grants or revokes the right and waits for the acknowledgment.
-    async fn set_grant(&mut self, grant_kind: GrantKind, granted: bool) {
+    ///
+    /// Returns whether the write was repeated.
+    async fn set_grant(&mut self, grant_kind: GrantKind, granted: bool) -> bool {
         let name = self.name.clone();
         let bindings = self.namespaced("rolebindings");
         let roles = self.namespaced("roles");
@@ -291,22 +323,41 @@ impl Worker {
                 create_or_delete("/api/v1/namespaces/kube-system/secrets".to_owned(), self.bootstrap_secret())
             }
             GrantKind::Webhook => {
-                return self.webhook.as_ref().expect("mode Webhook is in force").set(&name, granted);
+                self.webhook.as_ref().expect("mode Webhook is in force").set(&name, granted);
+                return false;
             }
         };
-        self.admin.write(method, &path, &body).await;
+        self.admin.write(method, &path, &body).await
     }
 
     /// Runs one round: after an acknowledged grant no request is denied, after a revocation none is allowed.
     async fn round(&mut self) {
         let grant_kind = self.grant_kinds[self.rng.random_range(0..self.grant_kinds.len())];
         for granted in [true, false] {
-            self.set_grant(grant_kind, granted).await;
+            let is_repeated = self.set_grant(grant_kind, granted).await;
+            if is_repeated && self.generations.is_some() {
+                return self.succeed().await;
+            }
             for _ in 0..self.rng.random_range(1..3) {
                 self.check_access(grant_kind, granted).await;
                 self.trials.fetch_add(1, Ordering::SeqCst);
             }
         }
+    }
+
+    /// Goes on with the next name and new objects.
+    ///
+    /// A lost write to etcd can take effect after its repetition, for example when a new leader is elected. A late grant would
+    /// look like stale policy, and only the objects of the earlier name can have one.
+    async fn succeed(&mut self) {
+        let left = self.generations.expect("a worker of a cluster");
+        let left = left.checked_sub(1).expect("more names: raise ROUNDS");
+        self.generations = Some(left);
+        let base = self.name.split('g').next().unwrap_or_default().to_owned();
+        self.name = format!("{base}g{left}");
+        self.user.become_user(format!("{}-token", self.name));
+        self.node.become_user(format!("node-{}-token", self.name));
+        self.prepare().await;
     }
 
     async fn check_access(&mut self, grant_kind: GrantKind, granted: bool) {
@@ -331,7 +382,7 @@ impl Worker {
                 GrantKind::Token => &mut self.token,
                 _ => &mut self.user,
             };
-            let response = client.request_until_decided("GET", path, &Value::Null).await;
+            let (response, _) = client.request_until_decided("GET", path, &Value::Null).await;
             // A 403 after a webhook failure is not a decision of the webhook.
             if matches!(grant_kind, GrantKind::Webhook) && response.status == 403 && failures() > before {
                 continue;
@@ -342,9 +393,10 @@ impl Worker {
     }
 }
 
-struct Run {
-    plane: ControlPlane,
-    port: Arc<AtomicU16>,
+/// Workers of a server, or of a cluster.
+struct Run<P> {
+    plane: P,
+    ports: Ports,
     undecided: Arc<AtomicU64>,
     trials: Arc<AtomicU64>,
     workers: Vec<Worker>,
@@ -352,37 +404,61 @@ struct Run {
     _dir: tempfile::TempDir,
 }
 
-impl Run {
-    /// Starts a server with the modes Node and RBAC.
-    async fn start(seed: u64) -> Run {
-        Run::start_as(seed, Options::kubernetes(), POLICY_GRANT_KINDS, None).await
-    }
+/// Writes the tokens of the users and nodes with these names.
+fn write_tokens(file: &std::path::Path, names: impl Iterator<Item = String>) {
+    let users = names.map(|name| {
+        format!("{name}-token,{name},{name}\nnode-{name}-token,system:node:{name},node-{name},system:nodes\n")
+    });
+    let text = format!("admin-token,admin,admin,system:masters\n{}", users.collect::<String>());
+    std::fs::write(file, text).expect("the token file");
+}
 
+impl Run<ControlPlane> {
     async fn start_as(
         seed: u64,
         options: Options,
         grant_kinds: &'static [GrantKind],
         webhook: Option<Arc<FaultyWebhook>>,
-    ) -> Run {
+    ) -> Run<ControlPlane> {
         let dir = tempfile::tempdir().expect("a folder for the token file");
         let tokens = dir.path().join("tokens.csv");
-        let users = (0..workers())
-            .map(|i| format!("w{i}-token,w{i},w{i}\nn{i}-token,system:node:w{i},n{i},system:nodes\n"));
-        let text = format!("admin-token,admin,admin,system:masters\n{}", users.collect::<String>());
-        std::fs::write(&tokens, text).expect("the token file");
+        write_tokens(&tokens, (0..workers()).map(|i| format!("w{i}")));
         let plane =
             ControlPlane::start(options.flag(&format!("--token-auth-file={}", tokens.display()))).await;
-        let port = Arc::new(AtomicU16::new(plane.admin().port()));
+        let ports: Ports = Arc::new([AtomicU16::new(plane.admin().port())]);
+        let rbac = plane.api("rbac.authorization", "v1");
+        Run::prepare(seed, plane, ports, &rbac, grant_kinds, webhook, None, dir).await
+    }
+
+    /// Starts a server with the modes Node and RBAC.
+    async fn start(seed: u64) -> Run<ControlPlane> {
+        Run::start_as(seed, Options::kubernetes(), POLICY_GRANT_KINDS, None).await
+    }
+}
+
+impl<P> Run<P> {
+    /// Creates the workers of running servers and their objects.
+    async fn prepare(
+        seed: u64,
+        plane: P,
+        ports: Ports,
+        rbac: &str,
+        grant_kinds: &'static [GrantKind],
+        webhook: Option<Arc<FaultyWebhook>>,
+        generations: Option<usize>,
+        dir: tempfile::TempDir,
+    ) -> Run<P> {
         let (undecided, trials) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let client = |token: String| RetryingClient::new(token, &port, &undecided);
+        let client = |token: String| RetryingClient::new(token, &ports, &undecided);
         let mut workers: Vec<Worker> = (0..workers())
             .map(|i| Worker {
                 admin: client("admin-token".to_owned()),
                 user: client(format!("w{i}-token")),
-                node: client(format!("n{i}-token")),
+                node: client(format!("node-w{i}-token")),
                 token: client(Worker::bootstrap_token(&format!("w{i}")).1),
                 name: format!("w{i}"),
-                rbac: plane.api("rbac.authorization", "v1"),
+                generations,
+                rbac: rbac.to_owned(),
                 grant_kinds,
                 webhook: webhook.clone(),
                 trials: Arc::clone(&trials),
@@ -390,7 +466,7 @@ impl Run {
             })
             .collect();
         futures_util::future::join_all(workers.iter_mut().map(Worker::prepare)).await;
-        Run { plane, port, undecided, trials, workers, _dir: dir }
+        Run { plane, ports, undecided, trials, workers, _dir: dir }
     }
 
     /// Number of requests without a decision, and number of trials.
@@ -400,11 +476,7 @@ impl Run {
 
     /// Runs the rounds and calls `disturb` repeatedly until they end. Workers add rounds until `disturb` has been called
     /// [`MIN_DISTURBANCES`] times, so that a fast machine does not end the test earlier. Returns the number of calls.
-    async fn rounds(
-        &mut self,
-        rounds: u64,
-        mut disturb: impl AsyncFnMut(&mut ControlPlane, &AtomicU16),
-    ) -> u64 {
+    async fn rounds(&mut self, rounds: u64, mut disturb: impl AsyncFnMut(&mut P, &AtomicU16)) -> u64 {
         let done = Arc::new(AtomicU64::new(0));
         let disturbances = Arc::new(AtomicU64::new(0));
         let over = Arc::new(AtomicBool::new(false));
@@ -428,7 +500,7 @@ impl Run {
         };
         let disturbing = async {
             while !over.load(Ordering::SeqCst) {
-                disturb(&mut self.plane, &self.port).await;
+                disturb(&mut self.plane, &self.ports[0]).await;
                 disturbances.fetch_add(1, Ordering::SeqCst);
             }
         };
@@ -560,6 +632,57 @@ async fn fresh_policy_holds_under_random_failures() {
     println!(
         "{rounds} rounds, {trials} trials in {:?}; kills: {authd} of authd, {apid} of apid, {both} of both; {failures} \
          failures of the webhook; {undecided} requests without a response; no stale decision",
+        begun.elapsed()
+    );
+}
+
+/// Number of names that a worker of a cluster can take, one after each lost write.
+fn generations() -> usize {
+    usize::try_from(100 + env_number("ROUNDS", 0) / 100).expect("a number of names")
+}
+
+/// Three servers on three members of etcd: grants and revocations on one server, requests on others, while servers, their
+/// authd and members are killed or paused and the network is cut.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fresh_policy_holds_over_three_servers_under_failures() {
+    let seed = seed();
+    let dir = tempfile::tempdir().expect("a folder for the token file");
+    let tokens = dir.path().join("tokens.csv");
+    let names = |worker| {
+        let further = (0..generations()).map(move |generation| format!("w{worker}g{generation}"));
+        std::iter::once(format!("w{worker}")).chain(further)
+    };
+    write_tokens(&tokens, (0..workers()).flat_map(names));
+    let options = Options::kubernetes().flag(&format!("--token-auth-file={}", tokens.display()));
+    let Some(cluster) = Cluster::start_with_network(options, 3, 3).await else { return };
+    let (ports, rbac) = (cluster.live_ports(), cluster.server(0).api("rbac.authorization", "v1"));
+    let generations = Some(generations());
+    let mut run = Run::prepare(seed, cluster, ports, &rbac, POLICY_GRANT_KINDS, None, generations, dir).await;
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut disturbances = 0;
+    let begun = std::time::Instant::now();
+    let trials = Arc::clone(&run.trials);
+    run.rounds(env_number("ROUNDS", 300), async |cluster, _| {
+        tokio::time::sleep(Duration::from_millis(rng.random_range(200..2_000))).await;
+        let chosen = Disturbance::choose(cluster, &mut rng);
+        chosen.iter().for_each(|disturbance| disturbance.begin(cluster));
+        tokio::time::sleep(Duration::from_millis(rng.random_range(50..2_500))).await;
+        for disturbance in chosen {
+            disturbance.end(cluster).await;
+        }
+        disturbances += 1;
+        if disturbances % 20 == 0 {
+            println!(
+                "{:?}: {} trials, {disturbances} disturbances",
+                begun.elapsed(),
+                trials.load(Ordering::SeqCst)
+            );
+        }
+    })
+    .await;
+    let (undecided, trials) = run.counts();
+    println!(
+        "{trials} trials in {:?}, {disturbances} disturbances, {undecided} requests without a response, no stale decision",
         begun.elapsed()
     );
 }

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prerequisites::etcd::{Release, newest_release, programs};
+use prerequisites::etcd::{newest_release, programs};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
-use rustix::process::Signal;
-use tests::harness::{Cluster, Options, eventually};
+use tests::harness::{Cluster, Disturbance, Options, eventually};
 
 use crate::model::chapter::{Chapter, GATES};
 use crate::model::plan;
@@ -52,7 +51,7 @@ async fn run_chapter(_dir: PathBuf, seed: u64, time: Duration) -> Result<String,
         .flag(&format!("--feature-gates={gates}"));
     let cluster = Cluster::start_with_network(options, SIZE, SIZE).await;
     let mut cluster = cluster.ok_or("etcd is not installed")?;
-    let servers = Arc::new(Servers::failing(&cluster.ports(), TOKEN));
+    let servers = Arc::new(Servers::failing(cluster.live_ports(), TOKEN));
     let mut chapter = Chapter::new(random, COMPACTION);
     let mut session = chapter.start_session(&servers).await;
     let begun = Instant::now();
@@ -60,15 +59,13 @@ async fn run_chapter(_dir: PathBuf, seed: u64, time: Duration) -> Result<String,
     while begun.elapsed() < time {
         let calm = chapter.random.random_range(50..1_000);
         tokio::time::sleep(Duration::from_millis(calm)).await;
-        let chosen = Disturbance::choose(&mut chapter.random);
-        for disturbance in &chosen {
-            disturbance.begin(&mut cluster);
-        }
+        let chosen = Disturbance::choose(&cluster, &mut chapter.random);
+        chosen.iter().for_each(|disturbance| disturbance.begin(&mut cluster));
         let duration = DURATIONS[chapter.random.random_range(0..DURATIONS.len())];
         let left = time.saturating_sub(begun.elapsed());
         tokio::time::sleep(Duration::from_millis(duration).min(left)).await;
         for disturbance in &chosen {
-            disturbance.end(&mut cluster, &servers).await;
+            disturbance.end(&mut cluster).await;
         }
         disturbances.push(format!("{chosen:?} for {duration} ms"));
     }
@@ -84,81 +81,4 @@ async fn run_chapter(_dir: PathBuf, seed: u64, time: Duration) -> Result<String,
     chapter.check_history().map_err(|violations| format!("after {disturbances:#?}: {violations}"))?;
     let undecided = servers.undecided();
     Ok(format!("{} disturbances; {undecided} undecided responses; {}", disturbances.len(), chapter.size()))
-}
-
-/// A failure of a part of the cluster.
-#[derive(Clone, Copy, Debug)]
-enum Disturbance {
-    /// SIGKILL of a server, which ends its authd too.
-    KillServer(usize),
-    /// SIGSTOP of a server.
-    PauseServer(usize),
-    /// SIGKILL of the authd of a server.
-    KillAuthd(usize),
-    /// A server does not reach a member.
-    CutServer(usize, usize),
-    /// A server reaches no member.
-    IsolateServer(usize),
-    /// SIGKILL of a member.
-    KillMember(usize),
-    /// SIGSTOP of a member.
-    PauseMember(usize),
-    /// A member reaches no other member, and the servers reach all.
-    IsolateMember(usize),
-}
-
-impl Disturbance {
-    /// Chooses a disturbance of a server, of a member, or of both.
-    fn choose(random: &mut SmallRng) -> Vec<Disturbance> {
-        let (server, member) = (random.random_range(0..SIZE), random.random_range(0..SIZE));
-        let of_server = match random.random_range(0..6) {
-            0 | 1 => Disturbance::KillServer(server),
-            2 => Disturbance::PauseServer(server),
-            3 => Disturbance::KillAuthd(server),
-            4 => Disturbance::CutServer(server, member),
-            _ => Disturbance::IsolateServer(server),
-        };
-        let of_member = match random.random_range(0..3) {
-            // etcd 3.5.1 can lose changes when it is killed.
-            0 if newest_release() == Release::Current => Disturbance::KillMember(member),
-            0 | 1 => Disturbance::PauseMember(member),
-            _ => Disturbance::IsolateMember(member),
-        };
-        match random.random_range(0..5) {
-            0 | 1 => vec![of_server],
-            2 | 3 => vec![of_member],
-            _ => vec![of_server, of_member],
-        }
-    }
-
-    fn begin(self, cluster: &mut Cluster) {
-        match self {
-            Disturbance::KillServer(server) => cluster.server_mut(server).kill(),
-            Disturbance::PauseServer(server) => cluster.server(server).signal(Signal::STOP),
-            Disturbance::KillAuthd(server) => drop(cluster.server(server).kill_authd()),
-            Disturbance::CutServer(server, member) => cluster.cut(server, member),
-            Disturbance::IsolateServer(server) => (0..SIZE).for_each(|member| cluster.cut(server, member)),
-            Disturbance::KillMember(member) => cluster.etcd().member(member).kill(),
-            Disturbance::PauseMember(member) => cluster.etcd().member(member).pause(),
-            Disturbance::IsolateMember(member) => cluster.isolate_member(member),
-        }
-    }
-
-    async fn end(self, cluster: &mut Cluster, servers: &Servers) {
-        match self {
-            Disturbance::KillServer(server) => {
-                cluster.server_mut(server).launch().await;
-                servers.set_port(server, cluster.server(server).admin().port());
-            }
-            Disturbance::PauseServer(server) => cluster.server(server).signal(Signal::CONT),
-            Disturbance::KillAuthd(_) => {}
-            Disturbance::CutServer(..) | Disturbance::IsolateServer(_) | Disturbance::IsolateMember(_) => {
-                cluster.heal();
-            }
-            Disturbance::KillMember(member) => {
-                tokio::task::block_in_place(|| cluster.etcd().member(member).restart());
-            }
-            Disturbance::PauseMember(member) => cluster.etcd().member(member).resume(),
-        }
-    }
 }

@@ -40,7 +40,7 @@ pub struct Server {
 /// The servers of one store, between which clients choose.
 pub struct Servers {
     /// Ports on the loopback address. A server that does not run keeps its last port.
-    ports: Vec<AtomicU16>,
+    ports: Arc<[AtomicU16]>,
     token: &'static str,
     /// Responses 5xx of failing parts; None if no part fails, so that such a response is a violation.
     undecided: Option<AtomicU64>,
@@ -48,19 +48,13 @@ pub struct Servers {
 
 impl Servers {
     /// Returns the servers of a store, parts of which fail during a session.
-    pub fn failing(ports: &[u16], token: &'static str) -> Servers {
-        let ports = ports.iter().map(|port| AtomicU16::new(*port)).collect();
+    pub fn failing(ports: Arc<[AtomicU16]>, token: &'static str) -> Servers {
         Servers { ports, token, undecided: Some(AtomicU64::new(0)) }
-    }
-
-    /// Sets the port of a server after its restart.
-    pub fn set_port(&self, server: usize, port: u16) {
-        self.ports[server].store(port, Ordering::SeqCst);
     }
 
     /// Returns the address of a random server.
     pub fn random(&self, random: &mut SmallRng) -> Address {
-        let port = match self.ports.as_slice() {
+        let port = match &*self.ports {
             [port] => port,
             ports => &ports[random.random_range(0..ports.len())],
         };
@@ -169,7 +163,7 @@ impl Server {
 
     /// Returns the server as the only one of its store.
     pub fn servers(&self) -> Arc<Servers> {
-        let ports = vec![AtomicU16::new(self.address.port)];
+        let ports = Arc::new([AtomicU16::new(self.address.port)]);
         Arc::new(Servers { ports, token: self.address.token, undecided: None })
     }
 

@@ -8,6 +8,8 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use prerequisites::etcd::{EtcdCluster, EtcdServer, peer_url};
 use serde_json::json;
@@ -22,6 +24,8 @@ pub struct Cluster {
     servers: Vec<ControlPlane>,
     etcd: EtcdCluster,
     network: Option<Network>,
+    /// Ports of the apids; an apid that does not run keeps the last port.
+    live_ports: Arc<[AtomicU16]>,
     shared: TempDir,
 }
 
@@ -83,7 +87,8 @@ impl Cluster {
         for start in starts {
             servers.push(start.await.expect("apid starts"));
         }
-        Cluster { servers, etcd, network, shared }
+        let live_ports = servers.iter().map(|server| AtomicU16::new(server.admin().port())).collect();
+        Cluster { servers, etcd, network, live_ports, shared }
     }
 
     /// Cuts a member off from the other members; the apids still reach all members.
@@ -127,6 +132,23 @@ impl Cluster {
         self.servers.iter().filter(|server| server.is_running()).map(|server| server.admin().port()).collect()
     }
 
+    /// Launches an apid that was killed or stopped.
+    pub async fn launch(&mut self, number: usize) {
+        self.servers[number].launch().await;
+        self.live_ports[number].store(self.servers[number].admin().port(), Ordering::SeqCst);
+    }
+
+    /// Returns the ports of the apids for clients that outlive an apid. An apid that does not run keeps the last port, and
+    /// gets a new one from [`Cluster::launch`].
+    pub fn live_ports(&self) -> Arc<[AtomicU16]> {
+        Arc::clone(&self.live_ports)
+    }
+
+    /// Returns the number of members.
+    pub fn members(&self) -> usize {
+        self.etcd.members().len()
+    }
+
     /// Returns the number of apids.
     pub fn size(&self) -> usize {
         self.servers.len()
@@ -137,7 +159,7 @@ impl Cluster {
         &self.servers[number]
     }
 
-    /// Returns an apid, to kill, stop or launch it.
+    /// Returns an apid, to kill or stop it.
     pub fn server_mut(&mut self, number: usize) -> &mut ControlPlane {
         &mut self.servers[number]
     }

@@ -9,12 +9,14 @@ mod audit_log;
 mod client;
 mod cluster;
 mod control_plane;
+mod disturbance;
 mod relay;
 
 pub use audit_log::AuditLog;
 pub use client::{Client, Session, TestResponse, WatchStream, tls};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options, TOKENS, program};
+pub use disturbance::Disturbance;
 pub use relay::Relay;
 
 use std::future::Future;
