@@ -18,8 +18,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use storage::{
-    Change, CommitOutcome, Error, Observer, Op, Page, PageFilling, Result, Revision, RevisionRange, Row,
-    Store, Watch, check_size, unreadable_reason, unreadable_value,
+    Change, CommitOutcome, Error, Held, Observer, Op, Page, PageFilling, Result, Revision, RevisionRange,
+    Row, Store, Watch, check_size, unreadable_reason, unreadable_value,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -354,10 +354,16 @@ impl Encryption {
     }
 
     /// Commits an operation whose value is plain.
-    async fn commit(&self, engine: &Arc<dyn Store>, key: &str, op: Op) -> Result<CommitOutcome> {
+    async fn commit(
+        &self,
+        engine: &Arc<dyn Store>,
+        key: &str,
+        op: Op,
+        held: &[Held],
+    ) -> Result<CommitOutcome> {
         check_size(key, &op)?;
         let (plain, expected) = match op {
-            Op::Delete(_) => return engine.commit(key, op).await,
+            Op::Delete(_) => return engine.commit_holding(key, op, held).await,
             Op::Create(plain) => (plain, None),
             Op::Update(plain, at) => (plain, Some(at)),
         };
@@ -367,10 +373,10 @@ impl Encryption {
         };
         let sealed = self.seal(key, &plain)?;
         if sealed.as_ptr() == plain.as_ptr() {
-            return engine.commit(key, operation(sealed)).await;
+            return engine.commit_holding(key, operation(sealed), held).await;
         }
         let _pending = self.pending.insert(&sealed, plain);
-        engine.commit(key, operation(sealed.clone())).await
+        engine.commit_holding(key, operation(sealed.clone()), held).await
     }
 }
 
@@ -497,7 +503,11 @@ impl Store for EncryptedStore {
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
-        match self.encryption.commit(&self.engine, key, op).await {
+        self.commit_holding(key, op, &[]).await
+    }
+
+    async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
+        match self.encryption.commit(&self.engine, key, op, held).await {
             Err(error) => Err(self.encryption.open_error(error).await),
             done => done,
         }

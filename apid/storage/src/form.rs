@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Change, CommitOutcome, ENCRYPTED_PREFIX, Error, Observer, Op, Page, PageFilling, Result, Revision,
+    Change, CommitOutcome, ENCRYPTED_PREFIX, Error, Held, Observer, Op, Page, PageFilling, Result, Revision,
     RevisionRange, Row, Store, Watch, unreadable_reason, unreadable_value,
 };
 
@@ -49,7 +49,7 @@ impl FormedStore {
         FormedStore { form, engine }
     }
 
-    /// An observer of the engine that passes changes on in the form of the callers.
+    /// Wraps an observer of the engine: the observer gets each change in the form of the callers.
     pub fn observer(form: Arc<dyn Form>, observer: Arc<dyn Observer>) -> Arc<dyn Observer> {
         Arc::new(FormedObserver { form, observer })
     }
@@ -184,12 +184,16 @@ impl Store for FormedStore {
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+        self.commit_holding(key, op, &[]).await
+    }
+
+    async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
         let op = match op {
             Op::Create(value) => Op::Create(self.write(key, &value)?),
             Op::Update(value, at) => Op::Update(self.write(key, &value)?, at),
             Op::Delete(at) => Op::Delete(at),
         };
-        self.engine.commit(key, op).await.map_err(|error| match error {
+        self.engine.commit_holding(key, op, held).await.map_err(|error| match error {
             Error::Exists(row) => Error::Exists(Box::new(read_row(&*self.form, *row))),
             Error::Conflict(row) => Error::Conflict(Box::new(read_row(&*self.form, *row))),
             other => other,

@@ -31,6 +31,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub mod cache;
+mod claims;
 pub mod conformance;
 pub mod engine;
 pub mod form;
@@ -40,6 +41,7 @@ mod observers;
 mod page_filling;
 mod unreadable;
 
+pub use claims::{CLAIM_LIFETIME, CLAIMS, Claim, Held};
 pub use lease::HistoryLease;
 pub use newest_reads::{NewestRead, NewestReads};
 pub use observers::Observers;
@@ -223,6 +225,9 @@ pub enum Error {
     /// The value is larger than [`MAX_VALUE`] or the key longer than [`MAX_KEY`]. Carries the size in bytes.
     #[error("a key or value of {} bytes is too large (maximum: key {}, value {})", .0, MAX_KEY, MAX_VALUE)]
     TooLarge(usize),
+    /// A key that the write holds is not at its revision any more. Nothing was written, nor will be.
+    #[error("key `{0}` changed before the write that requires it; nothing was written")]
+    Lost(Arc<str>),
     /// The disk or the quota is full. Reads continue; writes that need space are rejected until there is
     /// space.
     #[error("storage is full: {0}")]
@@ -446,6 +451,18 @@ pub trait Store: Send + Sync + 'static {
     /// only its own commit; a failed write fails all commits of the batch. Dropping the future does not
     /// cancel the write.
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome>;
+
+    /// As [`Store::commit`], if each key of `held` is still at its revision. The check and the write are one step.
+    ///
+    /// # Errors
+    ///
+    /// Those of a commit; `Lost` if a key is not held any more: then the write is never applied.
+    async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
+        match held {
+            [] => self.commit(key, op).await,
+            _ => Err(Error::Unavailable("this store cannot hold keys for a write".to_owned())),
+        }
+    }
 
     /// Watches keys that begin with `prefix`: first past changes after the revision, then new changes.
     ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{TestStore, check_history, row};
-use crate::{CommitOutcome, Error, MAX_KEY, MAX_VALUE, Op, Revision};
+use crate::{CommitOutcome, Error, Held, MAX_KEY, MAX_VALUE, Op, Revision};
 
 /// A created row is readable, at the returned revision.
 pub async fn created_key_is_readable(subject: TestStore) {
@@ -211,6 +211,30 @@ pub async fn observer_sees_change_before_commit_returns(subject: TestStore) {
     let changes = subject.observer.changes();
     assert_eq!(changes.len(), 16 * 30);
     check_history(&changes);
+}
+
+/// A write that holds a key is rejected after a change of this key, and changes nothing then.
+pub async fn write_is_applied_only_while_its_keys_are_held(subject: TestStore) {
+    let hold = |key: &str, revision| Held { key: key.into(), revision };
+    let value = || Bytes::from_static(b"x");
+    let first = hold("claim/1", subject.create("claim/1", "").await);
+    let second = hold("claim/2", subject.create("claim/2", "").await);
+    let both = [first.clone(), second.clone()];
+    let created = subject.store.commit_holding("a", Op::Create(value()), &both).await.unwrap().revision;
+    let exists = subject.store.commit_holding("a", Op::Create(value()), &both).await;
+    assert!(matches!(exists, Err(Error::Exists(found)) if found.revision == created));
+    subject.update("claim/2", "y", second.revision).await;
+    for (key, op) in
+        [("b", Op::Create(value())), ("a", Op::Update(value(), created)), ("a", Op::Delete(created))]
+    {
+        let lost = subject.store.commit_holding(key, op, &both).await;
+        assert!(matches!(&lost, Err(Error::Lost(_))), "{lost:?}");
+    }
+    assert_eq!((subject.get("a").await, subject.get("b").await), (Some(row("a", "x", created)), None));
+    subject.store.commit_holding("a", Op::Delete(created), std::slice::from_ref(&first)).await.unwrap();
+    subject.delete("claim/1", first.revision).await;
+    let lost = subject.store.commit_holding("a", Op::Create(value()), &[first]).await;
+    assert!(matches!(lost, Err(Error::Lost(key)) if &*key == "claim/1"));
 }
 
 /// Reads, commits, watches, compactions and health checks of a closed store return `Unavailable`.

@@ -146,6 +146,7 @@ macro_rules! conformance {
                 arbitrary_keys_and_values_round_trip
                 concurrent_updates_of_one_key_lose_no_increment
                 concurrent_creates_of_one_key_have_one_winner
+                write_is_applied_only_while_its_keys_are_held
                 observer_sees_change_before_commit_returns
                 closed_store_returns_unavailable
             }

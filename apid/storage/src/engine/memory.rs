@@ -20,8 +20,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
-    Change, CommitOutcome, Error, Observer, Op, Page, Result, Revision, RevisionRange, Row, Store, Watch,
-    check_size,
+    Change, CommitOutcome, Error, Held, Observer, Op, Page, Result, Revision, RevisionRange, Row, Store,
+    Watch, check_size,
 };
 
 /// The in-memory store; see the module documentation.
@@ -29,6 +29,9 @@ pub struct MemoryStore {
     shared: Arc<MemoryShared>,
     observer: Arc<dyn Observer>,
     commit_lock: Mutex<()>,
+    is_shared: bool,
+    /// A write of another server before the next commit that holds keys.
+    interleaved: Mutex<Option<(String, Op)>>,
 }
 
 struct MemoryShared {
@@ -49,6 +52,11 @@ struct MemoryState {
 }
 
 impl MemoryStore {
+    /// An empty store that stands for one of several servers: their observers are behind one observer.
+    pub fn of_several_servers(observer: Arc<dyn Observer>) -> Self {
+        MemoryStore { is_shared: true, ..MemoryStore::new(observer) }
+    }
+
     /// An empty store.
     pub fn new(observer: Arc<dyn Observer>) -> Self {
         let shared = MemoryShared {
@@ -56,15 +64,27 @@ impl MemoryStore {
             published: watch::Sender::new(0),
             closed: AtomicBool::new(false),
         };
-        MemoryStore { shared: Arc::new(shared), observer, commit_lock: Mutex::new(()) }
+        MemoryStore {
+            shared: Arc::new(shared),
+            observer,
+            commit_lock: Mutex::new(()),
+            is_shared: false,
+            interleaved: Mutex::new(None),
+        }
     }
 
-    fn write(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+    /// Writes a key just before the next commit that holds keys, as another server may.
+    pub fn interleave(&self, key: &str, op: Op) {
+        *self.interleaved.lock() = Some((key.to_owned(), op));
+    }
+
+    fn write(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
         let _commit_lock = self.commit_lock.lock();
         self.shared.check_open()?;
         let change = {
             let mut state = self.shared.state.write();
             let change = state.decide(key, op)?;
+            state.check_held(held)?;
             state.apply(&change);
             change
         };
@@ -132,6 +152,13 @@ impl MemoryState {
         }
     }
 
+    /// Checks that keys are at their revisions.
+    fn check_held(&self, held: &[Held]) -> Result<()> {
+        let is_held =
+            |held: &Held| self.row(&held.key, u64::MAX).is_some_and(|row| row.revision == held.revision);
+        held.iter().find(|held| !is_held(held)).map_or(Ok(()), |held| Err(held.lost()))
+    }
+
     fn apply(&mut self, change: &Change) {
         self.revision = change.revision.0;
         self.versions.entry(change.key.clone()).or_default().insert(change.revision.0, change.new.clone());
@@ -158,6 +185,10 @@ impl MemoryState {
 impl Store for MemoryStore {
     fn revision(&self) -> Revision {
         Revision(*self.shared.published.borrow())
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     fn compacted(&self) -> Revision {
@@ -188,8 +219,16 @@ impl Store for MemoryStore {
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+        self.commit_holding(key, op, &[]).await
+    }
+
+    async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
         check_size(key, &op)?;
-        self.write(key, op)
+        let interleaved = if held.is_empty() { None } else { self.interleaved.lock().take() };
+        if let Some((key, op)) = interleaved {
+            let _ = self.write(&key, op, &[]);
+        }
+        self.write(key, op, held)
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {

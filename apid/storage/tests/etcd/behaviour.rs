@@ -278,7 +278,26 @@ fn store_opens_only_with_its_identity() {
 }
 
 #[test]
-fn unreachable_etcd_is_reported_after_the_time_of_the_start() {
+fn servers_that_start_together_share_an_empty_prefix() {
+    each_release(&[], async |server| {
+        for round in 0..10 {
+            let starts = (0..6).map(|number| {
+                let options = Options { prefix: format!("/round-{round}"), ..options(server.url()) };
+                tokio::spawn(async move {
+                    let store = EtcdStore::open(options, Arc::new(Recorder::default())).await?;
+                    drop(store.commit(&format!("{number}"), Op::Create(Bytes::from_static(b"x"))).await);
+                    Ok::<_, OpenError>(())
+                })
+            });
+            for start in starts.collect::<Vec<_>>() {
+                start.await.expect("a start").unwrap_or_else(|error| panic!("round {round}: {error}"));
+            }
+        }
+    });
+}
+
+#[test]
+fn open_of_unreachable_etcd_fails_after_open_timeout() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let unreachable =

@@ -132,7 +132,7 @@ fn deletion_by_another_server_is_observed_before_it_rejects_a_write() {
 }
 
 #[test]
-fn member_of_the_watch_that_pauses_is_left_before_writes_fail() {
+fn watch_leaves_paused_member_before_writes_fail() {
     each_release(&[], async |server| {
         let members = [Proxy::start(server.url()).await, Proxy::start(server.url()).await];
         let servers = members.iter().map(|member| member.url().to_owned()).collect();
@@ -173,7 +173,7 @@ async fn reason_of_the_end(server: &EtcdServer, other: &EtcdServer) -> String {
         create(&store, key).await;
     }
     assert!(reasons.lock().is_empty());
-    proxy.lead_to(other.url());
+    proxy.redirect_to(other.url());
     eventually("the reason of the end", || !reasons.lock().is_empty()).await;
     assert!(store.readiness().is_err());
     reasons.lock().remove(0)

@@ -58,8 +58,8 @@ impl Proxy {
         self.is_paused.send_replace(is_paused);
     }
 
-    /// Ends all connections, and leads new ones to another server.
-    pub(super) fn lead_to(&self, server: &str) {
+    /// Closes all connections, and forwards new ones to another server.
+    pub(super) fn redirect_to(&self, server: &str) {
         *self.target.lock() = address(server);
         self.generation.send_modify(|generation| *generation += 1);
     }

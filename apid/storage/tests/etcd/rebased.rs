@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use storage::{
-    Change, CommitOutcome, Error, Observer, Op, Page, Result, Revision, RevisionRange, Row, Store, Watch,
+    Change, CommitOutcome, Error, Held, Observer, Op, Page, Result, Revision, RevisionRange, Row, Store,
+    Watch,
 };
 
 /// Revisions of the engine minus the base.
@@ -125,12 +126,18 @@ impl<S: Store> Store for Rebased<S> {
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+        self.commit_holding(key, op, &[]).await
+    }
+
+    async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
         let op = match op {
             Op::Update(value, at) => Op::Update(value, self.base.up(at)),
             Op::Delete(at) => Op::Delete(self.base.up(at)),
             create => create,
         };
-        let outcome = self.engine.commit(key, op).await;
+        let up = |held: &Held| Held { key: held.key.clone(), revision: self.base.up(held.revision) };
+        let held: Vec<Held> = held.iter().map(up).collect();
+        let outcome = self.engine.commit_holding(key, op, &held).await;
         self.base.result(outcome, |outcome| CommitOutcome { revision: self.base.down(outcome.revision) })
     }
 

@@ -81,14 +81,14 @@ impl Changes {
     }
 }
 
-/// Number of parts of the past in memory: readers at so many positions do not displace the parts of each other.
-const PARTS: usize = 4;
+/// Maximum number of cached parts. With several parts, readers at different positions do not evict each other's part.
+const MAX_PARTS: usize = 4;
 
-/// Parts of the past, the newest first.
+/// Parts of the older history that were read from etcd, the newest first.
 #[derive(Debug, Default)]
-pub(super) struct Past(VecDeque<Changes>);
+pub(super) struct CachedParts(VecDeque<Changes>);
 
-impl Past {
+impl CachedParts {
     /// As [`Changes::read`], from the part that contains the changes.
     pub(super) fn read(&self, prefix: &str, after: u64, upto: u64, bytes: usize) -> Option<RevisionRange> {
         self.0.iter().find_map(|part| part.read(prefix, after, upto, bytes))
@@ -96,7 +96,7 @@ impl Past {
 
     /// Adds a part, and removes the oldest one if there are too many.
     pub(super) fn add(&mut self, part: Changes) {
-        self.0.truncate(PARTS - 1);
+        self.0.truncate(MAX_PARTS - 1);
         self.0.push_front(part);
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn part_answers_only_within_its_bounds() {
+    fn part_is_readable_only_within_bounds() {
         let part = part();
         assert_eq!(read(&part, "", 9, 20, 1000), None);
         assert_eq!(read(&part, "", 20, 21, 1000), None);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn parts_of_several_readers_stay_readable() {
-        let mut past = Past::default();
+        let mut past = CachedParts::default();
         for floor in [10, 20, 30, 40, 50] {
             let mut part = Changes::new(floor);
             part.push([change("a/1", floor + 1)], floor + 5);
@@ -153,6 +153,6 @@ mod tests {
         part.evict(part.bytes() - 1);
         assert_eq!(read(&part, "", 10, 20, 9000), None);
         part.evict(change("a/2", 14).bytes());
-        assert_eq!(read(&part, "", 14, 20, 9000), Some((vec![], 20)), "both changes left together");
+        assert_eq!(read(&part, "", 14, 20, 9000), Some((vec![], 20)), "both changes are evicted together");
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! Calls go to the members in turn. A member whose call fails rests until it answers a health check; the pauses between
-//! its checks grow. A resting member gets calls only while all members rest. A repeatable call goes on to the next member;
-//! a write does so only if nothing was sent. So the outcome of a failed write is unknown, unless etcd rejected the write.
+//! Calls go to the members in turn. A member whose call fails is unhealthy until it answers a health check; the pauses
+//! between its checks grow. An unhealthy member gets calls only while all members are unhealthy. A repeatable call is
+//! retried at the next member; a write is retried only if nothing was sent. So the outcome of a failed write is
+//! unknown, unless etcd rejected the write.
 //!
 //! Connections are kept alive with HTTP/2 pings, so that a dead peer ends them. Each connection reads the TLS files anew.
 
@@ -32,7 +33,7 @@ use crate::{Error, Revision};
 
 /// Time limit of one attempt of a call. etcd itself gives up after 7 s.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit of a connection: below that of each call, so that a call that is not connected is known as unsent.
+/// Time limit of a connection attempt. A call has a longer limit, so a call without a connection fails as unsent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 /// Pause between two pings of an idle connection, as in kube-apiserver.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -40,14 +41,14 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of one attempt of a call that another member can answer instead.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time limit of the health check of a resting member.
+/// Time limit of the health check of an unhealthy member.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause before the first health check of a resting member; doubled for each further one.
-const SHORTEST_REST: Duration = Duration::from_millis(100);
-/// Longest pause between two health checks of a resting member.
-const LONGEST_REST: Duration = Duration::from_secs(5);
+/// Pause before the first health check of an unhealthy member; doubled for each further one.
+const MIN_CHECK_PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause between two health checks of an unhealthy member.
+const MAX_CHECK_PAUSE: Duration = Duration::from_secs(5);
 
-/// What to do when etcd has no space.
+/// Advice in errors about an etcd cluster without free space.
 pub(super) const FREE_SPACE: &str = "compact and defragment etcd or raise `--quota-backend-bytes`, then disarm the alarm with \
                                      `etcdctl alarm disarm`";
 
@@ -108,8 +109,8 @@ pub(super) struct Failure {
     message: String,
     /// Whether the request did not reach etcd.
     is_unsent: bool,
-    /// Whether the connection failed, and not etcd.
-    is_of_connection: bool,
+    /// Whether the connection failed; false for an error that etcd returned.
+    is_connection_failure: bool,
 }
 
 impl fmt::Display for Failure {
@@ -146,7 +147,7 @@ impl Failure {
             message: status.message().to_owned(),
             is_unsent,
             // The status of a response has no source.
-            is_of_connection: status.source().is_some(),
+            is_connection_failure: status.source().is_some(),
         }
     }
 
@@ -157,18 +158,18 @@ impl Failure {
             code: Code::DeadlineExceeded,
             message,
             is_unsent: false,
-            is_of_connection: false,
+            is_connection_failure: false,
         }
     }
 
-    /// A failure that the engine found itself.
+    /// A failure that the engine detects without an error of etcd.
     pub(super) fn own(member: &str, message: &str) -> Self {
         Failure {
             text: format!("etcd at {member}: {message}"),
             code: Code::Unavailable,
             message: message.to_owned(),
             is_unsent: false,
-            is_of_connection: false,
+            is_connection_failure: false,
         }
     }
 
@@ -187,10 +188,10 @@ impl Failure {
         }
     }
 
-    /// Whether another member may answer the call.
-    fn concerns_the_member(&self) -> bool {
+    /// Whether the member failed, so that another member may answer the call.
+    fn is_member_failure(&self) -> bool {
         matches!(self.code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
-            || (self.code == Code::Internal && self.is_of_connection)
+            || (self.code == Code::Internal && self.is_connection_failure)
     }
 
     /// The error of the contract for a call without more facts.
@@ -227,26 +228,26 @@ impl Failure {
 struct Member {
     name: String,
     channel: Channel,
-    is_resting: AtomicBool,
-    /// The key of health checks.
+    is_unhealthy: AtomicBool,
+    /// The key that health checks read.
     health_key: Vec<u8>,
 }
 
 impl Member {
-    fn is_resting(&self) -> bool {
-        self.is_resting.load(Ordering::Relaxed)
+    fn is_unhealthy(&self) -> bool {
+        self.is_unhealthy.load(Ordering::Relaxed)
     }
 
-    /// Lets the member rest until it answers a health check.
+    /// Marks the member as unhealthy until it answers a health check.
     fn record_failure(self: &Arc<Self>) {
-        if !self.is_resting.swap(true, Ordering::Relaxed) {
+        if !self.is_unhealthy.swap(true, Ordering::Relaxed) {
             tokio::spawn(Self::recover(Arc::downgrade(self)));
         }
     }
 
     /// Asks for a key until the member answers. Only a member with a leader answers such a read.
     async fn recover(member: Weak<Self>) {
-        let mut pause = SHORTEST_REST;
+        let mut pause = MIN_CHECK_PAUSE;
         loop {
             tokio::time::sleep(pause).await;
             let Some(member) = member.upgrade() else { return };
@@ -254,10 +255,10 @@ impl Member {
             let check: Result<pb::RangeResponse, _> =
                 call_member(&member, Method::Range, read, CHECK_TIMEOUT).await;
             if check.is_ok() {
-                member.is_resting.store(false, Ordering::Relaxed);
+                member.is_unhealthy.store(false, Ordering::Relaxed);
                 return;
             }
-            pause = pause.saturating_mul(2).min(LONGEST_REST);
+            pause = pause.saturating_mul(2).min(MAX_CHECK_PAUSE);
         }
     }
 }
@@ -274,7 +275,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// An URL is invalid.
+    /// A URL is invalid.
     pub(super) fn new(
         urls: &[String],
         tls: Option<Arc<dyn Tls>>,
@@ -289,16 +290,16 @@ impl Client {
         Ok(Client { members, turn: AtomicUsize::new(0), telemetry })
     }
 
-    /// The members in the order of their next attempt: the next one in turn first, resting ones last.
+    /// The members in the order of their next attempt: the next one in turn first, unhealthy ones last.
     fn order(&self) -> Vec<&Arc<Member>> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let (after, before) = self.members.split_at(turn % self.members.len().max(1));
         let mut order: Vec<&Arc<Member>> = before.iter().chain(after).collect();
-        order.sort_by_key(|member| member.is_resting());
+        order.sort_by_key(|member| member.is_unhealthy());
         order
     }
 
-    /// Calls a member, and the next ones while the call can go on.
+    /// Calls a member, and retries the call at the next members if the failure permits it.
     pub(super) async fn call<Q, R>(&self, method: Method, request: Q) -> Result<R, Failure>
     where
         Q: prost::Message + Clone + 'static,
@@ -324,9 +325,9 @@ impl Client {
             match call_member(member, method, request.clone(), limit).await {
                 Ok(response) => return Ok(response),
                 Err(failure) => {
-                    let goes_on =
-                        failure.concerns_the_member() && (method.is_repeatable() || failure.is_unsent);
-                    if !goes_on {
+                    let is_retryable =
+                        failure.is_member_failure() && (method.is_repeatable() || failure.is_unsent);
+                    if !is_retryable {
                         return Err(failure);
                     }
                     last = Some(failure);
@@ -394,7 +395,7 @@ impl Client {
     }
 }
 
-/// Calls one member and lets it rest if it did not answer.
+/// Calls one member, and marks the member as unhealthy if it failed.
 async fn call_member<Q, R>(
     member: &Arc<Member>,
     method: Method,
@@ -416,23 +417,23 @@ where
         Ok(Err(status)) => Failure::new(&member.name, &status),
         Err(_) => Failure::timeout(&member.name, limit),
     };
-    if failure.concerns_the_member() {
+    if failure.is_member_failure() {
         member.record_failure();
     }
     Err(failure)
 }
 
-/// A member at an URL such as `https://etcd-0:2379`.
+/// A member at a URL such as `https://etcd-0:2379`.
 fn member(url: &str, tls: Option<Arc<dyn Tls>>, health_key: Vec<u8>) -> Result<Arc<Member>, String> {
     // The URL names the member in messages, and must hold no password.
     if url.contains('@') {
         return Err(
-            "an URL of an etcd server has a user: use an URL such as `https://etcd-0:2379`, and a client \
+            "a URL of an etcd server has a user: use a URL such as `https://etcd-0:2379`, and a client \
                     certificate"
                 .to_owned(),
         );
     }
-    let invalid = |problem: &str| format!("`{url}`: {problem}; use an URL such as `https://etcd-0:2379`");
+    let invalid = |problem: &str| format!("`{url}`: {problem}; use a URL such as `https://etcd-0:2379`");
     let uri: Uri = url.parse().map_err(|_| invalid("the URL is invalid"))?;
     let host = uri.host().map(|host| host.trim_matches(['[', ']']).to_owned());
     let (Some(host), Some(authority)) = (host, uri.authority()) else {
@@ -455,7 +456,7 @@ fn member(url: &str, tls: Option<Arc<dyn Tls>>, health_key: Vec<u8>) -> Result<A
     let connector = tower::service_fn(move |_: Uri| {
         let (host, tls) = (host.clone(), tls.clone());
         async move {
-            // The limit is within the connector: the error of the transport's own limit does not tell that nothing was sent.
+            // The connector applies the limit, because a timeout of the transport does not show that nothing was sent.
             let connect = connect(&host, port, tls);
             match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
                 Ok(connection) => connection.map(TokioIo::new),
@@ -467,7 +468,7 @@ fn member(url: &str, tls: Option<Arc<dyn Tls>>, health_key: Vec<u8>) -> Result<A
         }
     });
     let channel = endpoint.connect_with_connector_lazy(connector);
-    Ok(Arc::new(Member { name: url.to_owned(), channel, is_resting: AtomicBool::new(false), health_key }))
+    Ok(Arc::new(Member { name: url.to_owned(), channel, is_unhealthy: AtomicBool::new(false), health_key }))
 }
 
 async fn connect(host: &str, port: u16, tls: Option<Arc<dyn Tls>>) -> io::Result<Box<dyn Connection>> {
@@ -524,21 +525,21 @@ mod tests {
     fn failed_connection_is_an_unsent_request() {
         let refused = ConnectError(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused)));
         let failure = Failure::new("m", &Status::from_error(Box::new(refused)));
-        assert!(failure.is_unsent && failure.concerns_the_member(), "{failure:?}");
+        assert!(failure.is_unsent && failure.is_member_failure(), "{failure:?}");
         assert!(!self::failure(Code::Unavailable, "broken pipe").is_unsent);
     }
 
     #[test]
-    fn interrupted_connection_concerns_the_member() {
+    fn interrupted_connection_is_a_member_failure() {
         let mut status = Status::internal("h2 protocol error");
         status.set_source(Arc::new(io::Error::other("GOAWAY")));
         let failure = Failure::new("m", &status);
-        assert!(failure.concerns_the_member() && !failure.is_unsent, "{failure:?}");
-        assert!(!self::failure(Code::Internal, "etcdserver: a fault").concerns_the_member());
+        assert!(failure.is_member_failure() && !failure.is_unsent, "{failure:?}");
+        assert!(!self::failure(Code::Internal, "etcdserver: a fault").is_member_failure());
     }
 
     #[tokio::test]
-    async fn resting_member_is_the_last_choice() {
+    async fn unhealthy_member_is_called_last() {
         let urls = ["http://127.0.0.1:1".to_owned(), "http://127.0.0.1:2".to_owned()];
         let client = Client::new(&urls, None, Vec::new(), Arc::new(())).unwrap();
         let first = |client: &Client| client.order().first().map(|member| member.name.clone());
@@ -579,7 +580,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn member_without_quorum_keeps_resting() {
+    async fn member_without_quorum_stays_unhealthy() {
         use prerequisites::etcd::{EtcdServer, Release};
         let ports: Vec<u16> = (0..2)
             .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
@@ -600,7 +601,7 @@ mod tests {
         let client = Client::new(&urls, None, b"/health".to_vec(), Arc::new(())).unwrap();
         let begin = tokio::time::Instant::now();
         let recovers = async || {
-            while client.members[0].is_resting() {
+            while client.members[0].is_unhealthy() {
                 assert!(begin.elapsed() < Duration::from_secs(60), "the member does not recover");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -610,7 +611,7 @@ mod tests {
         second.kill();
         client.record_failure(&urls[0]);
         tokio::time::sleep(Duration::from_secs(3)).await;
-        assert!(client.members[0].is_resting(), "the member has no leader");
+        assert!(client.members[0].is_unhealthy(), "the member has no leader");
         let status = client.statuses().await.pop().unwrap().1;
         assert!(status.is_ok(), "the member itself answers: {status:?}");
         second.restart();

@@ -15,9 +15,9 @@ use crate::Revision;
 /// The key of the protocol; it has no prefix.
 const KEY: &[u8] = b"compact_rev_key";
 
-/// The state of one server.
+/// The state of this server in the protocol.
 #[derive(Debug, Default)]
-struct Round {
+struct CompactionState {
     /// The last known version of the key.
     version: i64,
     /// The revision at which this server compacts next.
@@ -26,24 +26,24 @@ struct Round {
 
 /// Takes part in compaction until the store closes.
 pub(super) async fn run(shared: Arc<Shared>, client: Arc<Client>, interval: Duration) {
-    let mut round = Round::default();
+    let mut state = CompactionState::default();
     loop {
         tokio::time::sleep(interval).await;
-        if let Err(failure) = compact(&mut round, &shared, &client).await {
+        if let Err(failure) = compact(&mut state, &shared, &client).await {
             tracing::warn!(error = %failure, "compaction of etcd failed; the next interval tries again");
         }
     }
 }
 
-async fn compact(round: &mut Round, shared: &Shared, client: &Client) -> Result<(), Failure> {
+async fn compact(state: &mut CompactionState, shared: &Shared, client: &Client) -> Result<(), Failure> {
     // Readers of this server keep their history. Other servers do not know of them.
     let leased = shared.history_leases.oldest();
-    let revision = leased.map_or(round.revision, |oldest| oldest.min(round.revision));
+    let revision = leased.map_or(state.revision, |oldest| oldest.min(state.revision));
     let request = pb::TxnRequest {
         compare: vec![pb::Compare {
             target: pb::VERSION,
             key: KEY.to_vec(),
-            expected: Some(pb::Expected::Version(round.version)),
+            expected: Some(pb::Expected::Version(state.version)),
         }],
         success: vec![
             pb::Request::Put(pb::PutRequest {
@@ -57,10 +57,10 @@ async fn compact(round: &mut Round, shared: &Shared, client: &Client) -> Result<
     };
     let response: pb::TxnResponse = client.call(Method::Txn, request).await?;
     let newest = revision_of(response.header.as_ref());
-    round.revision = newest;
+    state.revision = newest;
     if !response.succeeded {
         let found = response.into_found().unwrap_or_default();
-        round.version = found.version;
+        state.version = found.version;
         let text = std::str::from_utf8(&found.value).unwrap_or_default();
         if let Ok(compacted) = text.parse::<u64>() {
             // The key can come from another cluster.
@@ -68,7 +68,7 @@ async fn compact(round: &mut Round, shared: &Shared, client: &Client) -> Result<
         }
         return Ok(());
     }
-    round.version += 1;
+    state.version += 1;
     if revision == Revision(0) {
         return Ok(());
     }

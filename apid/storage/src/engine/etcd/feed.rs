@@ -5,15 +5,16 @@
 //! One watch follows all keys of the store, so that the observer sees all changes in the order of their revisions. The
 //! watch asks for fragments and joins them: the changes of one revision stay together. A watch that ends is opened
 //! again after the last received revision, at another member. If etcd has compacted that revision meanwhile, changes are
-//! lost for good, and the process must end.
+//! lost, and the process must end.
 //!
 //! The revision of the store advances with changes and with progress notices. A notice is requested when a reader waits
-//! for a revision, and in pauses without changes. Members of releases with unordered notices get a write of a key of the
-//! engine instead, whose event arrives after all earlier ones.
+//! for a revision, and in pauses without changes. For a member of a release with unordered notices, the engine writes
+//! a key of its own instead; the event of this write arrives after all earlier ones.
 //!
 //! # Concurrency
 //!
-//! A task receives. A blocking task calls the observer and then publishes; it ends after the last received change. The
+//! One task receives changes. A blocking task calls the observer and then publishes the changes. It ends after the last
+//! received change. The
 //! queue between them is bounded in bytes: a slow observer stops the stream of the member.
 
 use std::sync::Arc;
@@ -84,7 +85,7 @@ pub(super) struct Events {
     member: String,
     pending: Vec<pb::Event>,
     /// The time of the last message or fragment.
-    heard: Instant,
+    last_received: Instant,
 }
 
 /// A message of a watch stream.
@@ -117,8 +118,8 @@ impl Events {
         let (requests, sent) = mpsc::channel(REQUESTS);
         request(&requests, pb::WatchRequestKind::Create(create));
         let (member, status, stream) = client.watch(ReceiverStream::new(sent)).await?;
-        let (member, pending, heard) = (member.to_owned(), Vec::new(), Instant::now());
-        Ok((Events { stream, requests, member, pending, heard }, status))
+        let (member, pending, last_received) = (member.to_owned(), Vec::new(), Instant::now());
+        Ok((Events { stream, requests, member, pending, last_received }, status))
     }
 
     /// Requests a progress notice.
@@ -134,7 +135,7 @@ impl Events {
                 Ok(None) => return Err(Failure::own(&self.member, "the stream ended")),
                 Err(status) => return Err(Client::stream_failure(&self.member, &status)),
             };
-            self.heard = Instant::now();
+            self.last_received = Instant::now();
             if response.compact_revision > 0 {
                 return Ok(Message::Compacted(from_etcd(response.compact_revision)));
             }
@@ -194,7 +195,7 @@ pub(super) fn event_revision(event: &pb::Event) -> u64 {
     event.kv.as_ref().map_or(0, |kv| from_etcd(kv.mod_revision).0)
 }
 
-/// The task that receives.
+/// The task that receives changes.
 pub(super) struct Feed {
     shared: Arc<Shared>,
     client: Arc<Client>,
@@ -242,9 +243,9 @@ impl Feed {
             let begin = Instant::now();
             match self.follow().await {
                 End::Closed => return,
-                End::Gap(reason) => return self.shared.lose_changes(reason),
+                End::Gap(reason) => return self.shared.report_gap(reason),
                 End::Failed(failure) => {
-                    tracing::warn!(error = %failure, revision = self.position, "the watch of etcd ended; it is opened again");
+                    tracing::warn!(error = %failure, revision = self.position, "the watch of etcd ended; opening a new one");
                     let mut interruption = self.shared.interruption.lock();
                     let since = interruption.as_ref().map_or_else(Instant::now, |(since, _)| *since);
                     *interruption = Some((since, failure.to_string()));
@@ -275,14 +276,14 @@ impl Feed {
         let mut last_request = last_message;
         let mut unanswered: Option<Instant> = None;
         loop {
-            let is_wanted = self.shared.wanted.load(Ordering::Relaxed) > self.position;
-            let is_owed = self.shared.owed.load(Ordering::Relaxed) > self.position;
-            if is_owed {
+            let is_awaited = self.shared.awaited_revision.load(Ordering::Relaxed) > self.position;
+            let is_write_pending = self.shared.written_revision.load(Ordering::Relaxed) > self.position;
+            if is_write_pending {
                 unanswered.get_or_insert_with(Instant::now);
             }
-            let limit = if is_wanted || is_owed { WAIT_TIMEOUT } else { ANSWER_TIMEOUT };
-            let leave = unanswered.map(|since| since.max(events.heard) + limit);
-            let due = match (is_wanted, is_ordered) {
+            let limit = if is_awaited || is_write_pending { WAIT_TIMEOUT } else { ANSWER_TIMEOUT };
+            let leave = unanswered.map(|since| since.max(events.last_received) + limit);
+            let due = match (is_awaited, is_ordered) {
                 (true, _) => last_request + REQUEST_INTERVAL,
                 (false, true) => last_message.max(last_request) + IDLE_INTERVAL,
                 (false, false) => last_message.max(last_request) + MARK_INTERVAL,
@@ -291,7 +292,7 @@ impl Feed {
             let message = tokio::select! {
                 message = events.next() => message,
                 () = self.batches.closed() => return Ok(self.end_of_publication()),
-                () = self.shared.wake.notified(), if !is_wanted => continue,
+                () = self.shared.wake.notified(), if !is_awaited => continue,
                 () = tokio::time::sleep_until(due) => {
                     if leave.is_some_and(|leave| leave <= Instant::now()) {
                         self.client.record_failure(&events.member);
@@ -381,7 +382,9 @@ impl Feed {
         tokio::spawn(async move {
             match write_mark(&client, &shared.keys).await {
                 Ok(revision) => shared.expect_event(revision),
-                Err(error) => tracing::warn!(%error, "the mark in etcd was not written"),
+                Err(error) => {
+                    tracing::warn!(%error, "the write of the key `mark` in etcd failed; retrying later")
+                }
             }
             is_marking.store(false, Ordering::Relaxed);
         });

@@ -1,7 +1,7 @@
 //! Changes that are no longer in memory, read from etcd, and the watches of the contract.
 //!
-//! A read of the past follows the whole store, because only an event shows that all earlier ones have arrived. The last
-//! results stay in memory, so that readers in small steps do not open a watch for each step.
+//! A read of older changes watches the whole store, because only an event shows that all earlier ones have arrived. The
+//! last results stay in memory, so that a reader with small limits does not open a watch for each call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::client::{Client, Failure};
 use super::feed::{Events, Message, change, event_revision};
 use crate::{Change, Error, Result, Revision, RevisionRange, Watch};
 
-/// Size in bytes of a part of the past that is read at once.
+/// Size in bytes of the changes at which one read of older changes ends.
 const SEGMENT_BYTES: usize = 8 << 20;
 /// Size in bytes of the changes that a watch returns at once.
 const WATCH_BYTES: usize = 1 << 20;
-/// Time limit for the next message of a watch of the past.
+/// Time limit for the next message of a watch that reads older changes.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Shared {
@@ -46,7 +46,7 @@ impl Shared {
         }
     }
 
-    /// Reads a part of the past that begins at a revision, unless another call has read it.
+    /// Loads the part of the history that begins at a revision, unless another call has loaded it.
     async fn load_past(&self, client: &Client, after: u64, upto: u64) -> Result<()> {
         let mut past = self.past.lock().await;
         if past.read("", after, upto, 0).is_none() {

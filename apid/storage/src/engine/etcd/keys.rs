@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::MAX_KEY;
 
-/// The beginning of the keys of the engine itself, below the prefix of the cluster.
+/// Prefix of the engine's own keys, below the prefix of the cluster.
 const OWN: &str = "/apid/engine/";
 
 /// A translation between the keys of the contract and those in etcd, which stand below the prefix of the cluster.
 ///
-/// The translation replaces the beginning of a key. Keys with one beginning keep their order. The order of different
-/// beginnings may differ: then a range over all keys has the order of etcd.
+/// The translation replaces the prefix of a key. Keys with the same prefix keep their order. Keys with different
+/// prefixes may have another order in etcd, and a range over all keys has that order.
 pub trait KeyMap: Send + Sync + 'static {
     /// The key in etcd for a key of the contract. The result begins with a slash.
     fn to_etcd(&self, key: &str) -> String;

@@ -46,9 +46,9 @@ pub(super) struct Leases {
 
 #[derive(Default)]
 struct Current {
-    /// By the lifetime of the keys.
+    /// The newest lease for each lifetime of keys.
     leases: HashMap<Duration, Lease>,
-    /// The end and the reason of the last request that failed.
+    /// The last failed request: the time of its end and the failure.
     failure: Option<(Instant, Failure)>,
 }
 

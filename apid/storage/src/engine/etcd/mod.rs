@@ -9,6 +9,7 @@
 //! - A read without a revision reads at the published revision of this process. [`Store::newest_revision`] asks etcd for the
 //!   newest one, and waits until it is published.
 //! - An expired lease removes several keys at one revision.
+//! - A write that holds keys compares their revisions, too.
 //! - [`Lifetime`] gives the keys of a prefix a lease.
 //! - Servers take turns in compaction; see `compaction`.
 //!
@@ -26,15 +27,15 @@
 //! | request too large | `TooLarge` |
 //! | database space exceeded, alarm NOSPACE | `Full` |
 //! | alarm CORRUPT | `Corrupt` |
-//! | everything else: no leader, timeouts, lost connections, missing rights | `Unavailable`; the outcome of a write is unknown |
+//! | other errors: no leader, timeout, lost connection, no permission | `Unavailable`; the outcome of a write is unknown |
 //!
 //! # Invariants
 //!
 //! INVARIANT (one history): one watch follows all keys, so that the observer sees changes in revision order.
 //! INVARIANT (observed before acknowledged): a commit returns after its revision is published.
 //! INVARIANT (no gap): if etcd compacts changes that this process has not received, `on_gap` ends the process.
-//! INVARIANT (never back): the published revision only grows; reads without a revision never show an older state than an
-//! earlier read of this process.
+//! INVARIANT (monotonic reads): the published revision only grows, so a read without a revision never shows an
+//! older state than an earlier read of this process.
 
 mod changes;
 mod client;
@@ -64,7 +65,7 @@ pub use self::keys::{KeyMap, PlainKeys};
 pub use self::leases::{LeaseOptions, Lifetime};
 pub use self::telemetry::Telemetry;
 
-use self::changes::{Changes, Past};
+use self::changes::{CachedParts, Changes};
 use self::client::{Client, Failure, Method, Rejection};
 use self::history::EtcdWatch;
 use self::keys::Keys;
@@ -74,8 +75,8 @@ use self::writer::Writer;
 use super::fjall::Identity;
 use crate::lease::HistoryLeases;
 use crate::{
-    Change, CommitOutcome, Error, HistoryLease, MAX_KEY, Observer, Op, Page, Result, Revision, RevisionRange,
-    Row, Stats, Store, Watch, check_size,
+    Change, CommitOutcome, Error, Held, HistoryLease, MAX_KEY, Observer, Op, Page, Result, Revision,
+    RevisionRange, Row, Stats, Store, Watch, check_size,
 };
 
 /// Maximum number of keys of one read.
@@ -160,7 +161,7 @@ impl Options {
 /// The reason why a store does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// An URL is invalid.
+    /// A URL is invalid.
     #[error("{0}")]
     Server(String),
     /// The store was created with other names.
@@ -208,15 +209,15 @@ struct Shared {
     newest_change: AtomicU64,
     compacted: AtomicU64,
     /// The newest revision for which a reader waits.
-    wanted: AtomicU64,
+    awaited_revision: AtomicU64,
     /// The newest revision of a write of this process: the watch must deliver its event.
-    owed: AtomicU64,
-    /// Wakes the feed after a change of `wanted` or `owed`.
+    written_revision: AtomicU64,
+    /// Wakes the feed after a change of `awaited_revision` or `written_revision`.
     wake: Notify,
     recent: Mutex<Changes>,
     recent_bytes: usize,
     /// Parts of the history that were read from etcd.
-    past: tokio::sync::Mutex<Past>,
+    past: tokio::sync::Mutex<CachedParts>,
     history_leases: Arc<HistoryLeases>,
     health: status::Health,
     /// The reason why the watch is interrupted, and since when.
@@ -292,23 +293,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends the process: changes are lost.
-    fn lose_changes(&self, reason: String) {
+    /// Reports lost changes to `on_gap`, which ends the process.
+    fn report_gap(&self, reason: String) {
         tracing::error!(reason, "changes of etcd are lost");
         *self.lost.lock() = Some(reason.clone());
         (self.on_gap)(&reason);
     }
 
     /// Asks the feed to learn whether etcd has passed a revision.
-    fn want(&self, revision: u64) {
-        if self.wanted.fetch_max(revision, Ordering::Relaxed) < revision {
+    fn expect_revision(&self, revision: u64) {
+        if self.awaited_revision.fetch_max(revision, Ordering::Relaxed) < revision {
             self.wake.notify_one();
         }
     }
 
     /// Tells the feed that etcd has accepted a write at a revision, whose event must arrive.
     fn expect_event(&self, revision: Revision) {
-        if self.owed.fetch_max(revision.0, Ordering::Relaxed) < revision.0
+        if self.written_revision.fetch_max(revision.0, Ordering::Relaxed) < revision.0
             && self.received.load(Ordering::Acquire) < revision.0
         {
             self.wake.notify_one();
@@ -347,8 +348,8 @@ impl EtcdStore {
             .map_err(OpenError::Server)?;
         let client = Arc::new(client);
         let deadline = Instant::now() + options.open_timeout;
-        let Entry { cluster, revision, compacted } = loop {
-            match enter(&client, &keys, &options).await {
+        let ClusterState { cluster, revision, compacted } = loop {
+            match open_cluster(&client, &keys, &options).await {
                 Err(OpenError::Store(Error::Unavailable(reason))) if Instant::now() < deadline => {
                     tracing::warn!(reason, "etcd is not reached yet");
                     tokio::time::sleep(OPEN_PAUSE).await;
@@ -363,8 +364,8 @@ impl EtcdStore {
             received: AtomicU64::new(revision.0),
             newest_change: AtomicU64::new(revision.0),
             compacted: AtomicU64::new(compacted.0),
-            wanted: AtomicU64::new(0),
-            owed: AtomicU64::new(0),
+            awaited_revision: AtomicU64::new(0),
+            written_revision: AtomicU64::new(0),
             wake: Notify::new(),
             recent: Mutex::new(Changes::new(revision.0)),
             recent_bytes: options.recent_bytes,
@@ -399,8 +400,8 @@ impl EtcdStore {
         })
     }
 
-    /// Writes a key of the engine until the cluster is at a revision. So a copy of another store uses none of its
-    /// revisions again.
+    /// Writes a key of the engine until the cluster has reached a revision, so that a copied store reuses none of its
+    /// revisions.
     ///
     /// # Errors
     ///
@@ -441,7 +442,7 @@ impl EtcdStore {
         // Another server may have compacted newer revisions than those that arrived here.
         let compacted = self.shared.compacted();
         if *self.shared.published.borrow() < compacted.0 {
-            self.shared.want(compacted.0);
+            self.shared.expect_revision(compacted.0);
             self.shared.wait_until_published(compacted).await?;
         }
         Ok(Revision(*self.shared.published.borrow()))
@@ -537,7 +538,7 @@ fn next_step(step: usize, last: &[pb::KeyValue]) -> usize {
 }
 
 /// Whether the revision of a read was compacted during the read.
-fn is_passed(error: &Error, revision: Revision) -> bool {
+fn is_compacted_during_read(error: &Error, revision: Revision) -> bool {
     matches!(error, Error::Compacted { compacted, .. } if *compacted > revision)
 }
 
@@ -547,7 +548,7 @@ fn row(keys: &Keys, kv: pb::KeyValue) -> Option<Row> {
 }
 
 /// The state of the cluster at the start of this process.
-struct Entry {
+struct ClusterState {
     /// The id of the cluster.
     cluster: u64,
     /// The revision at which the changes begin.
@@ -562,8 +563,8 @@ async fn write_mark(client: &Client, keys: &Keys) -> Result<Revision, Failure> {
     Ok(revision_of(response.header.as_ref()))
 }
 
-/// Checks the identity of the store, or writes it into a new one.
-async fn enter(client: &Client, keys: &Keys, options: &Options) -> Result<Entry, OpenError> {
+/// Checks the identity of the store, or writes it into a new store. Returns the state of the cluster.
+async fn open_cluster(client: &Client, keys: &Keys, options: &Options) -> Result<ClusterState, OpenError> {
     let identity = keys.own("identity");
     let requested = &options.identity;
     let text = format!("{}\n{}", requested.preset, requested.api_domain);
@@ -575,7 +576,14 @@ async fn enter(client: &Client, keys: &Keys, options: &Options) -> Result<Entry,
     };
     let (mut found, mut header) = read().await?;
     if found.is_none() {
-        let mut all = pb::RangeRequest { key: keys.root(), limit: 1, keys_only: true, ..Default::default() };
+        // At the revision at which no identity exists, another server that starts now has written no object.
+        let mut all = pb::RangeRequest {
+            key: keys.root(),
+            limit: 1,
+            keys_only: true,
+            revision: header.revision,
+            ..Default::default()
+        };
         all.range_end = pb::range_end(&all.key);
         let objects: pb::RangeResponse =
             client.call(Method::Range, all).await.map_err(Failure::into_error)?;
@@ -593,7 +601,7 @@ async fn enter(client: &Client, keys: &Keys, options: &Options) -> Result<Entry,
             ],
             failure: Vec::new(),
         };
-        // Another server may be faster: the identity is read again.
+        // Another server may have written its identity first, so the identity is read again.
         client.call::<_, pb::TxnResponse>(Method::Txn, create).await.map_err(Failure::into_error)?;
         (found, header) = read().await?;
     }
@@ -614,7 +622,7 @@ async fn enter(client: &Client, keys: &Keys, options: &Options) -> Result<Entry,
         }
         Err(failure) => return Err(OpenError::Store(failure.into_error())),
     }
-    Ok(Entry { cluster: header.cluster, revision, compacted })
+    Ok(ClusterState { cluster: header.cluster, revision, compacted })
 }
 
 /// The compacted revision of the cluster.
@@ -638,7 +646,7 @@ async fn find_compacted(client: &Client, keys: &Keys) -> Result<Revision> {
     };
     tokio::time::timeout(PUBLISH_TIMEOUT, find)
         .await
-        .map_err(|_| Error::Unavailable("etcd does not tell its compacted revision".to_owned()))?
+        .map_err(|_| Error::Unavailable("etcd did not report its compacted revision".to_owned()))?
 }
 
 #[async_trait]
@@ -665,20 +673,20 @@ impl Store for EtcdStore {
             .await
             .map_err(Failure::into_error)?;
         let revision = revision_of(response.header.as_ref());
-        self.shared.want(revision.0);
+        self.shared.expect_revision(revision.0);
         self.shared.wait_until_published(revision).await?;
         Ok(revision)
     }
 
     fn expect_revision(&self, revision: Revision) {
-        self.shared.want(revision.0);
+        self.shared.expect_revision(revision.0);
     }
 
     async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
         loop {
             let revision = self.resolve(at).await?;
             match self.get_at(key, revision).await {
-                Err(error) if at.is_none() && is_passed(&error, revision) => {}
+                Err(error) if at.is_none() && is_compacted_during_read(&error, revision) => {}
                 result => return result,
             }
         }
@@ -688,7 +696,7 @@ impl Store for EtcdStore {
         loop {
             let revision = self.resolve(at).await?;
             match self.rows(prefix, start, (limit, None), revision).await {
-                Err(error) if at.is_none() && is_passed(&error, revision) => {}
+                Err(error) if at.is_none() && is_compacted_during_read(&error, revision) => {}
                 result => return result,
             }
         }
@@ -711,13 +719,17 @@ impl Store for EtcdStore {
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+        self.commit_holding(key, op, &[]).await
+    }
+
+    async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
         check_size(key, &op)?;
         // The end of the store waits for each commit that finds the store open.
-        let running = Running::new(&self.shared);
+        let running = RunningCommit::new(&self.shared);
         self.shared.check_open()?;
-        let (writer, key) = (Arc::clone(&self.writer), key.to_owned());
+        let (writer, key, held) = (Arc::clone(&self.writer), key.to_owned(), held.to_vec());
         let write = tokio::spawn(async move {
-            let result = writer.write(&key, op).await;
+            let result = writer.write(&key, op, &held).await;
             drop(running);
             result
         });
@@ -815,16 +827,16 @@ impl Store for EtcdStore {
 }
 
 /// A running commit, for which the end of the store waits.
-struct Running(Arc<Shared>);
+struct RunningCommit(Arc<Shared>);
 
-impl Running {
+impl RunningCommit {
     fn new(shared: &Arc<Shared>) -> Self {
         shared.commits.send_modify(|running| *running += 1);
-        Running(Arc::clone(shared))
+        RunningCommit(Arc::clone(shared))
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommit {
     fn drop(&mut self) {
         self.0.commits.send_modify(|running| *running = running.saturating_sub(1));
     }

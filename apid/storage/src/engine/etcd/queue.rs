@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Smallest size of an item, so that the number of items has a limit, too.
-const SMALLEST: usize = 4096;
+/// Minimum size in bytes that an item counts, so that the number of items is limited, too.
+const MIN_ITEM_BYTES: usize = 4096;
 
 /// The end that adds items.
 pub(super) struct Sender<T> {
@@ -30,7 +30,7 @@ pub(super) fn queue<T>(capacity: u32) -> (Sender<T>, Receiver<T>) {
 impl<T> Sender<T> {
     /// Adds an item as soon as there is room. Returns false if the receiver is gone.
     pub(super) async fn send(&self, item: T, bytes: usize) -> bool {
-        let bytes = u32::try_from(bytes.max(SMALLEST)).unwrap_or(self.capacity).min(self.capacity);
+        let bytes = u32::try_from(bytes.max(MIN_ITEM_BYTES)).unwrap_or(self.capacity).min(self.capacity);
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(bytes).await else { return false };
         self.items.send(Item(item, room)).is_ok()
     }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sender_learns_of_a_receiver_that_is_gone() {
+    async fn send_fails_after_receiver_is_dropped() {
         let (sender, receiver) = queue(4096);
         assert!(sender.send(1, 4096).await);
         let waiting = async { sender.send(2, 4096).await };

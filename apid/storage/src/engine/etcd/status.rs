@@ -32,7 +32,7 @@ struct Check {
 }
 
 impl Health {
-    /// Returns the reason why etcd did not answer the last check within a time.
+    /// Returns an error if the last check failed or took longer than the limit.
     pub(super) fn within(&self, limit: Duration) -> Result<()> {
         let check = self.0.lock();
         let late = |took: Duration| {
@@ -62,7 +62,7 @@ impl Health {
 }
 
 impl Shared {
-    /// The reason why the changes of this process are not those of the cluster that answered.
+    /// The reason why the history of the cluster that answered is not the history of this process.
     fn different_history(&self, header: Option<&pb::Header>, received: Revision) -> Option<String> {
         let (cluster, found) =
             header.map_or((0, Revision(0)), |header| (header.cluster, from_etcd(header.revision)));
@@ -81,7 +81,7 @@ impl Shared {
         })
     }
 
-    /// The reason why the store serves no writes and no newest reads: etcd does not answer, or the watch is interrupted.
+    /// Returns an error while writes and linearizable reads fail: etcd does not answer, or the watch is interrupted.
     pub(super) fn readiness(&self, limit: Duration) -> Result<()> {
         if let Some(reason) = &*self.lost.lock() {
             return Err(Error::Unavailable(reason.clone()));
@@ -108,7 +108,7 @@ pub(super) async fn check_health(shared: Arc<Shared>, client: Arc<Client>) {
         if let Ok(answer) = &answer
             && let Some(reason) = shared.different_history(answer.header.as_ref(), received)
         {
-            return shared.lose_changes(reason);
+            return shared.report_gap(reason);
         }
         shared.health.end(answer.map(|_| begin.elapsed()).map_err(|failure| failure.to_string()));
         let is_full = shared.full.lock().is_some();
@@ -122,7 +122,7 @@ pub(super) async fn check_health(shared: Arc<Shared>, client: Arc<Client>) {
 
 async fn check_alarms(shared: &Shared, client: &Client) {
     let answer: Result<pb::AlarmResponse, _> = client.call(Method::Alarm, pb::AlarmRequest {}).await;
-    // Without an answer, or without the right to ask, the last known state stays.
+    // Without an answer, or without permission for the query, the last known state stays.
     let Ok(pb::AlarmResponse { alarms }) = answer else { return };
     let members = |kind| alarms.iter().filter(|alarm| alarm.kind == kind).count();
     let (full, damaged) = (members(pb::NO_SPACE), members(pb::DAMAGED));
@@ -146,7 +146,7 @@ pub(super) async fn measure(shared: Arc<Shared>, client: Arc<Client>, interval: 
     }
 }
 
-/// Whether a member of a version sends a requested progress notice only after all events before it.
+/// Whether members of a release send requested progress notices in order with events.
 ///
 /// Earlier releases may send the notice first, or lose it.
 pub(super) fn has_ordered_progress(version: &str) -> bool {

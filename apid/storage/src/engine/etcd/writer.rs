@@ -9,7 +9,7 @@ use super::client::{Client, Failure, Method, Rejection};
 use super::leases::Leases;
 use super::protocol as pb;
 use super::{Shared, revision_of, row, to_etcd};
-use crate::{CommitOutcome, Error, Op, Result, Revision};
+use crate::{CommitOutcome, Error, Held, Op, Result, Revision};
 
 /// The revision of an absent key in comparisons.
 const ABSENT: i64 = 0;
@@ -28,14 +28,14 @@ fn expected_revision(revision: Revision) -> i64 {
 
 impl Writer {
     /// Executes the transaction of a commit, and waits until its revision is published.
-    pub(super) async fn write(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+    pub(super) async fn write(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
         let begin = Instant::now();
         let operation = match op {
             Op::Create(_) => "create",
             Op::Update(..) => "update",
             Op::Delete(_) => "delete",
         };
-        let answer = self.transact(key, op).await;
+        let answer = self.transact(key, op, held).await;
         let is_ok = !matches!(answer, Err(Error::Unavailable(_) | Error::Full(_) | Error::Corrupt(_)));
         self.client.telemetry.request(operation, key, begin.elapsed(), is_ok);
         let Answer { result, at } = answer?;
@@ -44,8 +44,8 @@ impl Writer {
             Ok(_) => at,
             Err(Error::Exists(row) | Error::Conflict(row)) => row.revision,
             Err(_) => {
-                // The key was deleted at this revision or before: the revision may have no event.
-                self.shared.want(at.0);
+                // The key was deleted, or a held key changed, at this revision or before: it may have no event.
+                self.shared.expect_revision(at.0);
                 at
             }
         };
@@ -61,14 +61,14 @@ impl Writer {
     /// # Errors
     ///
     /// The transaction has no result.
-    async fn transact(&self, key: &str, op: Op) -> Result<Answer> {
+    async fn transact(&self, key: &str, op: Op, held: &[Held]) -> Result<Answer> {
         let (value, expected) = match op {
             Op::Create(value) => (Some(value), None),
             Op::Update(value, at) => (Some(value), Some(at)),
             Op::Delete(at) => (None, Some(at)),
         };
-        let response = match self.put_or_delete(key, value.clone(), expected).await {
-            Err(Rejected::Lease) => self.put_or_delete(key, value.clone(), expected).await,
+        let response = match self.put_or_delete(key, value.clone(), expected, held).await {
+            Err(Rejected::Lease) => self.put_or_delete(key, value.clone(), expected, held).await,
             result => result,
         };
         let response = response.map_err(|rejected| match rejected {
@@ -89,6 +89,10 @@ impl Writer {
             return Ok(Answer { result: Ok(CommitOutcome { revision: at }), at });
         }
         let found = response.into_found().and_then(|kv| row(&self.shared.keys, kv));
+        let is_met = found.as_ref().map(|row| row.revision) == expected;
+        if let Some(held) = held.first().filter(|_| is_met) {
+            return Ok(Answer { result: Err(held.lost()), at });
+        }
         let rejection = match (found, expected) {
             (Some(row), None) => Error::Exists(Box::new(row)),
             (Some(row), Some(_)) => Error::Conflict(Box::new(row)),
@@ -106,6 +110,7 @@ impl Writer {
         key: &str,
         value: Option<Bytes>,
         expected: Option<Revision>,
+        held: &[Held],
     ) -> Result<pb::TxnResponse, Rejected> {
         let lease = match &value {
             Some(_) => self.leases.of(key, &self.client).await.map_err(Rejected::Failure)?,
@@ -117,12 +122,18 @@ impl Writer {
             None => pb::Request::Delete(pb::DeleteRequest { key: etcd_key.clone() }),
         };
         let read = pb::RangeRequest::one(etcd_key.clone());
+        let is_at = |key, revision| pb::Compare {
+            target: pb::MOD_REVISION,
+            key,
+            expected: Some(pb::Expected::ModRevision(revision)),
+        };
+        let held =
+            held.iter().map(|held| is_at(self.shared.keys.key(&held.key), expected_revision(held.revision)));
         let request = pb::TxnRequest {
-            compare: vec![pb::Compare {
-                target: pb::MOD_REVISION,
-                key: etcd_key,
-                expected: Some(pb::Expected::ModRevision(expected.map_or(ABSENT, expected_revision))),
-            }],
+            compare: [is_at(etcd_key, expected.map_or(ABSENT, expected_revision))]
+                .into_iter()
+                .chain(held)
+                .collect(),
             success: vec![change.into()],
             failure: vec![pb::Request::Range(read).into()],
         };

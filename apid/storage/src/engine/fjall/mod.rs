@@ -74,8 +74,8 @@ use self::trim::{Reclaim, Retention};
 use self::watchdog::{StallDetector, Watchdog};
 use self::writer::{IdleDetector, StoreFiles, Writer};
 use crate::{
-    CommitOutcome, Error, HistoryLease, Observer, Op, Page, Result, Revision, RevisionRange, Row, Stats,
-    Store, Watch, check_size,
+    CommitOutcome, Error, Held, HistoryLease, Observer, Op, Page, Result, Revision, RevisionRange, Row,
+    Stats, Store, Watch, check_size,
 };
 
 /// The identity of a store: a store opens only with the identity of its creation.
@@ -211,6 +211,19 @@ pub struct FjallStore {
 }
 
 impl FjallStore {
+    /// Hands a commit to the writer thread, and returns the receiver of its result.
+    fn send_commit(
+        &self,
+        key: &str,
+        op: Op,
+        held: &[Held],
+    ) -> Result<oneshot::Receiver<Result<CommitOutcome>>> {
+        check_size(key, &op)?;
+        let (answer, result) = oneshot::channel();
+        self.state.queue.send_commit(Commit { key: key.into(), op, held: held.to_vec(), answer })?;
+        Ok(result)
+    }
+
     /// Opens a store, or creates a store in an empty directory. The observer sees only changes that are
     /// committed after the store is open.
     pub fn open(options: Options, observer: Arc<dyn Observer>) -> Result<FjallStore, OpenError> {
@@ -341,10 +354,11 @@ impl Store for FjallStore {
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
-        check_size(key, &op)?;
-        let (answer, response) = oneshot::channel();
-        self.state.queue.send_commit(Commit { key: key.into(), op, answer })?;
-        response.await.map_err(|_| Error::closed())?
+        self.send_commit(key, op, &[])?.await.map_err(|_| Error::closed())?
+    }
+
+    async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
+        self.send_commit(key, op, held)?.await.map_err(|_| Error::closed())?
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {

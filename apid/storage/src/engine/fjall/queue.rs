@@ -7,12 +7,13 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use crate::{CommitOutcome, Error, Op, Result, Revision};
+use crate::{CommitOutcome, Error, Held, Op, Result, Revision};
 
 /// A commit request and its response channel.
 pub(super) struct Commit {
     pub(super) key: Arc<str>,
     pub(super) op: Op,
+    pub(super) held: Vec<Held>,
     pub(super) answer: oneshot::Sender<Result<CommitOutcome>>,
 }
 

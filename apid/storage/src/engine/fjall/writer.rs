@@ -34,7 +34,7 @@ use super::row_cache::RowCache;
 use super::space::{SpaceCheck, SpaceEffect};
 use super::state::SharedState;
 use super::trim::{self, Reclaim, Removals, Retention};
-use crate::{Change, CommitOutcome, Error, Observer, Op, Result, Revision, Row};
+use crate::{Change, CommitOutcome, Error, Held, Observer, Op, Result, Revision, Row};
 
 /// Interval of the periodic maintenance.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
@@ -215,8 +215,9 @@ impl Writer {
         let mut staged = StagedBatch::default();
         let mut answers = Vec::with_capacity(commits.len());
         for commit in commits {
-            let outcome = self.decide(&tables, &mut staged, &commit.key, commit.op, now);
-            answers.push((commit.answer, outcome));
+            let Commit { key, op, held, answer } = commit;
+            let outcome = self.decide(&tables, &mut staged, (&key, op, &held), now);
+            answers.push((answer, outcome));
         }
         let write_result = if staged.changes.is_empty() { Ok(()) } else { self.write(&tables, staged) };
         drop(tables);
@@ -233,19 +234,12 @@ impl Writer {
         &mut self,
         tables: &Tables,
         staged: &mut StagedBatch,
-        key: &Arc<str>,
-        op: Op,
+        (key, op, held): (&Arc<str>, Op, &[Held]),
         now: Duration,
     ) -> Result<CommitOutcome> {
         let effect = if matches!(op, Op::Delete(_)) { SpaceEffect::Shrink } else { SpaceEffect::Grow };
         self.space.admit(effect, tables, now)?;
-        let current = match staged.rows.get(key) {
-            Some(row) => row.clone(),
-            None => match self.row_cache.find(key) {
-                Some(row) => row,
-                None => reader::row_at(tables, key, u64::MAX)?,
-            },
-        };
+        let current = self.current_row(tables, staged, key)?;
         let new = match (op, &current) {
             (Op::Create(new), None) => Some(new),
             (Op::Create(_), Some(row)) => return Err(Error::Exists(Box::new(row.clone()))),
@@ -256,12 +250,29 @@ impl Writer {
             (Op::Update(new, _), Some(_)) => Some(new),
             (Op::Delete(_), Some(_)) => None,
         };
+        for held in held {
+            let row = self.current_row(tables, staged, &held.key)?;
+            if row.is_none_or(|row| row.revision != held.revision) {
+                return Err(held.lost());
+            }
+        }
         let offset = u64::try_from(staged.changes.len()).unwrap_or(u64::MAX);
         let revision = Revision(self.revision + 1 + offset);
         let row = new.clone().map(|value| Row { key: key.clone(), value, revision });
         staged.rows.insert(key.clone(), row);
         staged.changes.push(Change { key: key.clone(), old: current, new, revision });
         Ok(CommitOutcome { revision })
+    }
+
+    /// The row of a key after the changes staged so far.
+    fn current_row(&mut self, tables: &Tables, staged: &StagedBatch, key: &Arc<str>) -> Result<Option<Row>> {
+        if let Some(row) = staged.rows.get(key) {
+            return Ok(row.clone());
+        }
+        match self.row_cache.find(key) {
+            Some(row) => Ok(row),
+            None => reader::row_at(tables, key, u64::MAX),
+        }
     }
 
     /// Writes a staged batch, and publishes its changes.
