@@ -8,6 +8,7 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::Kind;
 use parking_lot::Mutex;
+use storage::Held;
 
 use crate::{Environment, ObjectKind};
 
@@ -133,6 +134,8 @@ pub struct Recorder {
     annotations: Mutex<Vec<(String, String)>>,
     /// Guards that live until the end of the write.
     guards: Mutex<Vec<Box<dyn Any + Send>>>,
+    /// Keys that the write requires at their revisions.
+    held: Mutex<Vec<Held>>,
     /// Object reference of the audit event.
     reference: Mutex<ObjectReference>,
     /// Object of the request for the audit event, as JSON.
@@ -218,6 +221,16 @@ impl Recorder {
         self.guards.lock().push(Box::new(value));
     }
 
+    /// Makes the write require a key at its revision.
+    pub fn hold(&self, held: Held) {
+        self.held.lock().push(held);
+    }
+
+    /// The keys that the write requires at their revisions.
+    pub fn held(&self) -> Vec<Held> {
+        self.held.lock().clone()
+    }
+
     /// Sets the object reference of the audit event, if there is one. The caller passes the decoded request
     /// body, and after a creation the created object.
     pub fn set_reference(&self, object: &Object) {
@@ -235,6 +248,7 @@ impl Recorder {
     /// warnings of all attempts, as in kube-apiserver.
     pub fn reset(&self) {
         self.annotations.lock().clear();
+        self.held.lock().clear();
         let guards = std::mem::take(&mut *self.guards.lock());
         drop(guards);
     }

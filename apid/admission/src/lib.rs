@@ -78,6 +78,7 @@ pub use chain::{Chain, ConfigError};
 pub use configuration::Configuration;
 pub use environment::{Environment, webhook_clients};
 pub use metrics::AdmissionMetrics;
+pub use namespace_lifecycle::terminating_namespace;
 pub use plugin_configuration::{PluginConfiguration, PluginConfigurationError};
 
 pub use reader::{Authorizer, ListResult, ListedObject, LookupResult, ObjectKind, Reader, Writer};

@@ -7,6 +7,7 @@
 //! namespace. A LocalSubjectAccessReview is allowed, because its response must not reveal whether the
 //! namespace exists.
 
+use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Cause, Status};
 use kinds::Storage;
@@ -45,19 +46,23 @@ fn check_namespace(attributes: &Attributes<'_>, stored: Option<&Object>) -> Resu
     match (stored, attributes.operation) {
         (None, _) => Err(namespace_not_found(namespace)),
         (Some(stored), Operation::Create) if stored.is_terminating() => {
-            let message = format!(
-                "unable to create new content in namespace {namespace} because it is being terminated"
-            );
-            let mut status = attributes.forbidden(&message);
-            if let Some(details) = &mut status.details {
-                details.causes.push(Cause {
-                    reason: "NamespaceTerminating".to_owned(),
-                    message: format!("namespace {namespace} is being terminated"),
-                    field: "metadata.namespace".to_owned(),
-                });
-            }
-            Err(status)
+            Err(terminating_namespace(&attributes.resource.group_resource, attributes.name, namespace))
         }
         (Some(_), _) => Ok(()),
     }
+}
+
+/// The Status of the creation of an object in a terminating namespace.
+pub fn terminating_namespace(resource: &GroupResource, name: &str, namespace: &str) -> Status {
+    let message =
+        format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut status = Status::forbidden(resource, name, &message);
+    if let Some(details) = &mut status.details {
+        details.causes.push(Cause {
+            reason: "NamespaceTerminating".to_owned(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        });
+    }
+    status
 }

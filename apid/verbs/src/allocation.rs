@@ -10,12 +10,15 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use apimachinery::user::{APISERVER, MASTERS, UserInfo};
 use authclient::Authorized;
-use storage::{CommitOutcome, Op};
+use storage::{CommitOutcome, Held, Op};
 
 use super::deletion::options::DeleteOptions;
 use super::options::WriteOptions;
 use super::{Call, Collection, Payload, create, delete};
 use crate::addresses::{AllocationError, Owner, Reservation};
+
+/// Maximum number of attempts to claim free addresses and ports in a store of several servers.
+const CLAIM_ATTEMPTS: usize = 100;
 
 impl Call<'_> {
     /// Allocates the cluster IP addresses and node ports of a Service.
@@ -32,8 +35,7 @@ impl Call<'_> {
         is_dry_run: bool,
     ) -> Result<Option<Reservation>, Status> {
         let resource = self.collection.kind.internal();
-        let is_service = resource.plural() == "services" && resource.group_resource.group.is_empty();
-        if !is_service || !self.subresource.is_empty() {
+        if !self.allocates() {
             return Ok(None);
         }
         match self.api_state.addresses.allocate(new, old, is_dry_run) {
@@ -43,6 +45,37 @@ impl Call<'_> {
             }
             Err(AllocationError::Internal(message)) => Err(Status::internal(message)),
         }
+    }
+
+    /// Whether the write may allocate addresses and ports.
+    fn allocates(&self) -> bool {
+        let resource = self.collection.kind.internal();
+        let is_service = resource.plural() == "services" && resource.group_resource.group.is_empty();
+        is_service && self.subresource.is_empty()
+    }
+
+    /// Whether the write may allocate values that other servers allocate at the same time.
+    pub(super) fn allocates_among_servers(&self) -> bool {
+        self.allocates() && self.api_state.store.is_shared()
+    }
+
+    /// Claims the values of a reservation if several servers use the store. False: another server has one of them.
+    ///
+    /// # Errors
+    ///
+    /// 503 if the store is unavailable, or if other servers took the values of too many attempts.
+    pub(super) async fn claim(
+        &self,
+        reservation: Option<&mut Reservation>,
+        attempt: usize,
+    ) -> Result<bool, Status> {
+        let Some(reservation) = reservation else { return Ok(true) };
+        if attempt > CLAIM_ATTEMPTS {
+            let message =
+                "other servers allocated the same addresses or node ports at the same time, try again";
+            return Err(Status::unavailable(message, 1));
+        }
+        reservation.claim(&self.api_state.store).await.map_err(|error| self.failure(error))
     }
 
     /// Creates the IPAddress objects of a reservation before the commit of the Service. As kube-apiserver, apid writes
@@ -120,17 +153,19 @@ impl Call<'_> {
             .map(drop)
     }
 
-    /// Commits a write. A reservation ends when the outcome of the commit is definite.
+    /// Commits a write that holds keys, and those of admission. A reservation ends when the outcome of the commit is definite.
     pub(super) async fn commit(
         &self,
         key: &str,
         op: Op,
         reservation: Option<Reservation>,
+        mut held: Vec<Held>,
     ) -> storage::Result<CommitOutcome> {
         let store = &self.api_state.store;
+        held.extend(self.recorder.held());
         match reservation {
-            Some(reservation) => reservation.commit(store.clone(), key.to_owned(), op).await,
-            None => store.commit(key, op).await,
+            Some(reservation) => reservation.commit(store.clone(), key.to_owned(), op, held).await,
+            None => store.commit_holding(key, op, &held).await,
         }
     }
 }

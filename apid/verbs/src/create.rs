@@ -3,10 +3,12 @@
 use admission::Operation;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
-use storage::{Error, Op};
+use kinds::Kind;
+use storage::{Error, Held, Op};
 
 use super::options::WriteOptions;
 use super::ownership::{Ownership, ProposedObject};
+use super::response_object::read_row;
 use super::served_kinds::terminating_definition;
 use super::{Call, Payload, ResponseObject, WriteResult};
 use crate::VerbFuture;
@@ -73,11 +75,12 @@ pub(super) async fn insert(
     }
     let has_no_name = object.name().is_empty();
     let build_options = || options.to_value("CreateOptions", &call.api_state.names);
-    let mut attempt = 0;
+    let (mut attempt, mut lost_claims) = (0, 0);
     loop {
         attempt += 1;
-        // The loop repeats only for a generated name, so an object with a name is moved and not cloned.
-        let mut new = if has_no_name { object.clone() } else { std::mem::take(&mut object) };
+        // The loop repeats only for a generated name and for allocated values, so most objects are moved, not cloned.
+        let is_repeatable = has_no_name || call.allocates_among_servers();
+        let mut new = if is_repeatable { object.clone() } else { std::mem::take(&mut object) };
         resource.prepare_create(&mut new, call.namespace, &ctx);
         resource.strategy().record_creator(&mut new, call.authorized.user());
         let (first_name, uid) = (new.name().to_owned(), new.uid().to_owned());
@@ -96,7 +99,7 @@ pub(super) async fn insert(
         call.check_escalation(&new, None).await?;
         call.recorder.warn_all(resource.complete_new(&mut new, &ctx));
         resource.canonicalize(&mut new, &ctx);
-        let reservation = call.allocate(&mut new, None, options.dry_run)?;
+        let mut reservation = call.allocate(&mut new, None, options.dry_run)?;
         let errors = call.collection.kind.validate_create(&new, &ctx);
         let errors = call.api_state.declarative_validation.decide(&call.collection.kind, &new, &ctx, errors);
         if !errors.is_empty() {
@@ -130,12 +133,29 @@ pub(super) async fn insert(
             return Ok(WriteResult { created: true, object: call.uncommitted(new).await? });
         }
         let encoded = call.encode(&new).await?;
+        if !call.claim(reservation.as_mut(), lost_claims).await? {
+            lost_claims += 1;
+            attempt -= 1;
+            continue;
+        }
         call.record_addresses(reservation.as_ref()).await?;
-        let create = call.api_state.kinds.begin_create(resource, &name).await?;
-        // Last, because the steps above can wait. The final sweep of a namespace covers the commits that follow.
-        check_namespace(&call).await?;
-        let committed = call.commit(&key, Op::Create(encoded), reservation).await;
-        drop(create);
+        let mut lost_parents = None;
+        let committed = loop {
+            let definition = hold_definition(&call, resource).await?;
+            let create = call.api_state.kinds.begin_create(resource, &name).await?;
+            // Last, because the steps above can wait. The final sweep of a namespace covers the commits that follow.
+            let namespace = check_namespace(&call).await?;
+            let parents: Vec<Held> = definition.into_iter().chain(namespace).collect();
+            let is_repeatable = reservation.is_none() && lost_parents.as_ref() != Some(&parents);
+            let op = Op::Create(encoded.clone());
+            let committed = call.commit(&key, op, reservation.take(), parents.clone()).await;
+            drop(create);
+            match committed {
+                // The namespace or the definition changed at another server.
+                Err(Error::Lost(_)) if is_repeatable => lost_parents = Some(parents),
+                committed => break committed,
+            }
+        };
         match committed {
             Ok(committed) => {
                 call.recorder.set_reference(&new);
@@ -149,22 +169,54 @@ pub(super) async fn insert(
     }
 }
 
-/// Checks that the namespace still exists after admission, which may have waited for a webhook. The namespace
-/// controller deletes the objects that are created while their namespace is deleted.
+/// In a store of several servers, returns the key of the definition of a custom kind. The commit holds the key, so that
+/// no object is stored after another server has deleted the definition with its objects.
 ///
 /// # Errors
 ///
-/// 404: the namespace is gone. No error if the plugin NamespaceLifecycle is disabled.
-async fn check_namespace(call: &Call<'_>) -> Result<(), Status> {
+/// 404: the definition is gone.
+async fn hold_definition(call: &Call<'_>, resource: &Kind) -> Result<Option<Held>, Status> {
+    if !resource.is_custom() || !call.api_state.store.is_shared() {
+        return Ok(None);
+    }
+    let group = call.api_state.names.group("apiextensions");
+    let Some(definitions) = call.collection_of(&group, "CustomResourceDefinition") else { return Ok(None) };
+    let key = definitions.kind.key("", &resource.group_resource.to_string());
+    let (definition, _) = definitions.items.get(&key).await.map_err(|error| call.failure(error))?;
+    let definition = definition.ok_or_else(Status::unknown_resource)?;
+    // `begin_create` then checks this state of the definition, or a newer one.
+    call.api_state.kinds.wait_for_definitions(&call.api_state.names).await;
+    Ok(Some(Held { key: key.into(), revision: definition.revision() }))
+}
+
+/// Checks that the namespace still exists after admission, which may have waited for a webhook. The namespace
+/// controller deletes the objects that are created while their namespace is deleted.
+///
+/// In a store of several servers, returns the key of the namespace, which the commit holds: no object is stored after
+/// another server has begun the deletion of the namespace.
+///
+/// # Errors
+///
+/// 404: the namespace is gone. 403: it is terminating at another server. No error if the plugin NamespaceLifecycle is
+/// disabled.
+async fn check_namespace(call: &Call<'_>) -> Result<Option<Held>, Status> {
     let is_required = call.api_state.admission.names().any(|name| name == "NamespaceLifecycle");
     if !is_required || !call.collection.kind.namespaced {
-        return Ok(());
+        return Ok(None);
     }
-    let Some(namespaces) = call.collection_of("", "Namespace") else { return Ok(()) };
+    let Some(namespaces) = call.collection_of("", "Namespace") else { return Ok(None) };
     let key = namespaces.kind.key("", call.namespace);
     let (namespace, _) = namespaces.items.get(&key).await.map_err(|error| call.failure(error))?;
     let not_found = || Status::not_found(&namespaces.kind.internal().group_resource, call.namespace);
-    namespace.map(drop).ok_or_else(not_found)
+    let namespace = namespace.ok_or_else(not_found)?;
+    if !call.api_state.store.is_shared() {
+        return Ok(None);
+    }
+    if read_row(namespace.row(), namespaces.kind.internal())?.is_terminating() {
+        let resource = &call.collection.kind.internal().group_resource;
+        return Err(admission::terminating_namespace(resource, call.name, call.namespace));
+    }
+    Ok(Some(Held { key: key.into(), revision: namespace.revision() }))
 }
 
 /// Returns the resourceVersion in the body of a create: a reason for rejection, except in a dry run.

@@ -23,6 +23,9 @@ impl Call<'_> {
             // Without `Retry-After`: a retry does not help until an administrator makes space, and clients wait for
             // ten retries without a message.
             Error::Full(reason) => Status::unavailable(format!("storage is full: {reason}"), 0),
+            Error::Lost(_) => {
+                Status::unavailable("the server paused during the write, which was not stored; try again", 1)
+            }
             Error::Unavailable(reason) => Status::unavailable(format!("storage is unavailable: {reason}"), 1),
             Error::Corrupt(detail) => {
                 tracing::error!(

@@ -86,6 +86,7 @@ impl Call<'_> {
         let done = |object| Ok(Some(WriteResult { created: false, object }));
         let Some(item) = self.stored_item().await? else { return Ok(None) };
         let mut current = CurrentObject::new(item.row(), self).await?;
+        let mut lost_claims = 0;
         loop {
             let old = &current.object;
             let attributes = Attributes { old: Some(old), ..attributes };
@@ -113,7 +114,7 @@ impl Call<'_> {
             resource.prepare_update(&mut new, old, &ctx);
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
-            let reservation = self.allocate(&mut new, Some(old), options.dry_run)?;
+            let mut reservation = self.allocate(&mut new, Some(old), options.dry_run)?;
             let errors = self.collection.kind.validate_update(&new, old, &ctx);
             let declarative = &self.api_state.declarative_validation;
             let mut errors = declarative.decide(&self.collection.kind, &new, &ctx, errors);
@@ -140,10 +141,17 @@ impl Call<'_> {
             if encoded == current.stored && !is_removed && !self.is_stale(&key).await? {
                 return done(ResponseObject::from_tree(current.object));
             }
+            if !self.claim(reservation.as_mut(), lost_claims).await? {
+                lost_claims += 1;
+                let row = self.api_state.store.get(&key, None).await.map_err(|error| self.failure(error))?;
+                let Some(row) = row else { return Ok(None) };
+                current = CurrentObject::new(&row, self).await?;
+                continue;
+            }
             self.record_addresses(reservation.as_ref()).await?;
             let op =
                 if is_removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
-            match self.commit(&key, op, reservation).await {
+            match self.commit(&key, op, reservation, Vec::new()).await {
                 Ok(committed) => {
                     let object = if is_removed {
                         new.set_meta("resourceVersion", committed.revision.to_string());

@@ -17,11 +17,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use apimachinery::names::Names;
 use apimachinery::status::Status;
 use arc_swap::ArcSwap;
 use kinds::entry::Decoder;
 use kinds::{CurrentRegistry, Kind, Registry};
 use parking_lot::Mutex;
+use storage::Revision;
 use tokio::sync::{RwLock, RwLockReadGuard, watch};
 
 use crate::conversion::{ConversionContext, ObjectConverter};
@@ -133,6 +135,8 @@ pub struct CurrentKinds {
     create_lock: RwLock<()>,
     /// The number of replacements.
     replacement_count: watch::Sender<u64>,
+    /// The revision of the definitions from which the current list was made.
+    definitions_revision: watch::Sender<Revision>,
 }
 
 impl CurrentKinds {
@@ -151,6 +155,7 @@ impl CurrentKinds {
             replacement_lock: Mutex::default(),
             create_lock: RwLock::default(),
             replacement_count: watch::Sender::new(0),
+            definitions_revision: watch::Sender::new(Revision(0)),
         }
     }
 
@@ -179,6 +184,25 @@ impl CurrentKinds {
             self.sources.cache.unregister(prefix);
         }
         self.replacement_count.send_modify(|count| *count += 1);
+    }
+
+    /// Records that the served kinds are those of the definitions at a revision.
+    pub fn set_definitions_revision(&self, revision: Revision) {
+        self.definitions_revision.send_modify(|current| *current = revision.max(*current));
+    }
+
+    /// Waits until the served kinds are those of all definitions in the watch cache. Cancel-safe; the caller limits the
+    /// time.
+    pub async fn wait_for_definitions(&self, names: &Names) {
+        let (group, kind) = (names.group("apiextensions"), "CustomResourceDefinition");
+        let kinds = self.get();
+        let definitions = kinds.registry.find_kind(&group, kind).and_then(|kind| kinds.collection(kind));
+        let Some(newest) = definitions.and_then(|definitions| definitions.items.last_change_now()) else {
+            return;
+        };
+        let mut served = self.definitions_revision.subscribe();
+        // Cannot fail, because `self` owns the sender.
+        let _ = served.wait_for(|served| *served >= newest).await;
     }
 
     /// Begins the commit of a new object, which was admitted as an object of `resource`. The caller holds the guard

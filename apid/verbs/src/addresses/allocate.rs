@@ -41,8 +41,6 @@ impl From<FieldError> for AllocationError {
 pub(super) struct ServiceAllocator<'a> {
     /// The index; the caller holds its lock.
     pub(super) index: &'a Index,
-    /// The ranges of the command line.
-    pub(super) defaults: &'a [AddressRange],
     /// The address that only the Service of the API gets; None during the allocation for that Service.
     pub(super) unavailable: Option<IpAddr>,
     /// The range of node ports.
@@ -140,7 +138,7 @@ impl ServiceAllocator<'_> {
     }
 
     fn ranges(&self) -> impl Iterator<Item = &AddressRange> {
-        self.defaults.iter().chain(self.index.ranges.values().flatten())
+        self.index.usable_ranges()
     }
 
     fn is_free_address(&self, address: IpAddr) -> bool {
@@ -159,7 +157,8 @@ impl ServiceAllocator<'_> {
             return Err(invalid_address("the IP address is invalid"));
         };
         if !self.ranges().any(|range| range.contains(address)) {
-            let same_family = self.defaults.iter().find(|range| range.cidr.is_ipv4() == address.is_ipv4());
+            let same_family =
+                self.index.defaults.iter().find(|range| range.cidr.is_ipv4() == address.is_ipv4());
             let detail = match same_family {
                 Some(range) if self.is_dry_run => format!(
                     "the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",

@@ -8,13 +8,21 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
+use storage::Revision;
+use tokio::time::Instant;
 
 use super::Differences;
+use super::claimed::{ClaimedValues, Claims};
 use super::range::AddressRange;
 use super::usage::Usage;
 use crate::addresses::ServiceRange;
+
+/// Time for which a record without a Service stays in a store of several servers. Another server may be about to write
+/// the Service; a kube-apiserver creates no claim. As in kube-apiserver.
+const RECORD_GRACE: Duration = Duration::from_secs(60);
 
 /// The name of a Service that uses addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,28 +53,81 @@ pub(super) struct Index {
     records: HashMap<IpAddr, Record>,
     /// Used addresses without a record, addresses with a stale record, and addresses of several Services.
     differing: BTreeSet<IpAddr>,
+    /// The ranges of the command line, which are always usable.
+    pub(super) defaults: Vec<AddressRange>,
     /// The ranges of usable ServiceCIDR objects, by name.
     pub(super) ranges: BTreeMap<String, Vec<AddressRange>>,
     /// Addresses that writes in progress reserve.
     pub(super) reserved_addresses: HashSet<IpAddr>,
     /// Ports that writes in progress reserve.
     pub(super) reserved_ports: HashSet<u16>,
+    /// The values that writes in progress of all servers claim.
+    pub(super) claims: Claims,
+    /// Whether several servers use the store.
+    pub(super) is_shared: bool,
+    /// When several servers use the store: records whose Service has not been seen, and when they were first seen.
+    awaited: HashMap<IpAddr, Instant>,
 }
 
 /// The index with its lock, shared with reservations.
 pub(super) type SharedIndex = Arc<parking_lot::Mutex<Index>>;
 
 impl Index {
+    /// Creates an empty index with the ranges of the command line.
+    pub(super) fn new(defaults: Vec<AddressRange>) -> Self {
+        Index { defaults, ..Index::default() }
+    }
+
     /// Whether an address can be allocated: no Service, reservation or unmanaged record has it.
     pub(super) fn is_free_address(&self, address: IpAddr) -> bool {
         !self.addresses.contains_key(&address)
             && !self.reserved_addresses.contains(&address)
-            && self.records.get(&address).is_none_or(|record| record.is_managed)
+            && !self.claims.has_address(address)
+            && self.records.get(&address).is_none_or(|record| record.is_managed && !self.is_awaited(address))
+    }
+
+    /// Lets the records seem to be known for [`RECORD_GRACE`].
+    #[cfg(test)]
+    pub(super) fn end_grace(&mut self) {
+        self.awaited.clear();
+    }
+
+    /// Whether another server may be about to write the Service of a record.
+    fn is_awaited(&self, address: IpAddr) -> bool {
+        self.awaited.get(&address).is_some_and(|seen| seen.elapsed() < RECORD_GRACE)
+    }
+
+    /// Whether a write in progress here or at another server has the address.
+    fn is_reserved(&self, address: IpAddr) -> bool {
+        self.reserved_addresses.contains(&address) || self.claims.has_address(address)
+    }
+
+    /// The ranges from which addresses are allocated.
+    pub(super) fn usable_ranges(&self) -> impl Iterator<Item = &AddressRange> {
+        self.defaults.iter().chain(self.ranges.values().flatten())
+    }
+
+    /// Whether another write or a Service has one of the values of a claim that was created at a revision, or the range of
+    /// an address is not usable any more.
+    pub(super) fn is_lost(&self, values: &ClaimedValues, claimed_at: Revision) -> bool {
+        let is_in_range = |address: &IpAddr| self.usable_ranges().any(|range| range.contains(*address));
+        self.claims.is_preceded(values, claimed_at)
+            || !values.addresses.iter().all(is_in_range)
+            || values.addresses.iter().any(|address| self.addresses.contains_key(address))
+            || values.ports.iter().any(|port| self.ports.contains_key(port))
+    }
+
+    /// Removes a claim. The Services of its addresses are then known or never written.
+    pub(super) fn remove_claim(&mut self, key: &str) {
+        let values = self.claims.remove(key).unwrap_or_default();
+        for address in values.addresses {
+            self.awaited.remove(&address);
+        }
     }
 
     /// Whether a node port can be allocated.
     pub(super) fn is_free_port(&self, port: u16) -> bool {
-        !self.ports.contains_key(&port) && !self.reserved_ports.contains(&port)
+        !self.ports.contains_key(&port) && !self.reserved_ports.contains(&port) && !self.claims.has_port(port)
     }
 
     /// Returns the records by address.
@@ -97,6 +158,7 @@ impl Index {
         if let Some(usage) = usage {
             for address in &usage.addresses {
                 self.addresses.entry(*address).or_default().insert(owner.clone());
+                self.awaited.remove(address);
             }
             for port in &usage.ports {
                 *self.ports.entry(*port).or_default() += 1;
@@ -110,10 +172,16 @@ impl Index {
 
     /// Replaces the record of an address; None removes it.
     pub(super) fn set_record(&mut self, address: IpAddr, record: Option<Record>) {
+        self.awaited.remove(&address);
         match record {
-            Some(record) => self.records.insert(address, record),
-            None => self.records.remove(&address),
-        };
+            Some(record) => {
+                if self.is_shared && !self.addresses.contains_key(&address) {
+                    self.awaited.insert(address, Instant::now());
+                }
+                self.records.insert(address, record);
+            }
+            None => drop(self.records.remove(&address)),
+        }
         self.update_differing(address);
     }
 
@@ -149,7 +217,7 @@ impl Index {
 
     /// Whether the address has a stale record, and no write in progress reserves the address.
     pub(super) fn is_stale(&self, address: IpAddr) -> bool {
-        self.has_stale_record(address) && !self.reserved_addresses.contains(&address)
+        self.has_stale_record(address) && !self.is_reserved(address) && !self.is_awaited(address)
     }
 
     /// Returns the differences between Services and records, except those that a write in progress will resolve.
@@ -162,8 +230,7 @@ impl Index {
             if self.is_stale(*address) {
                 differences.stale.push(*address);
             }
-            let owner =
-                self.unrecorded_owner(*address).filter(|_| !self.reserved_addresses.contains(address));
+            let owner = self.unrecorded_owner(*address).filter(|_| !self.is_reserved(*address));
             if let Some(owner) = owner {
                 differences.unrecorded.push((*address, owner.clone()));
             }

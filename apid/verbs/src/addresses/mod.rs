@@ -51,7 +51,7 @@ use tokio::sync::Notify;
 pub use allocate::AllocationError;
 use allocate::ServiceAllocator;
 pub use index::Owner;
-use index::{Record, SharedIndex, cidrs, usable_ranges};
+use index::{Index, Record, SharedIndex, cidrs, usable_ranges};
 pub use range::family;
 use range::{AddressRange, parse_address};
 pub use reservation::Reservation;
@@ -69,7 +69,6 @@ const API_NAMESPACE: &str = "default";
 pub struct ServiceAddresses {
     names: Arc<Names>,
     rng: Arc<dyn Rng>,
-    defaults: Vec<AddressRange>,
     /// The Service of the API and its address, which is the first address of the first range.
     api_service: Option<(Owner, IpAddr)>,
     node_ports: NodePortRange,
@@ -119,14 +118,14 @@ impl ServiceAddresses {
             let owner = Owner { namespace: API_NAMESPACE.to_owned(), name: names.api_service.to_owned() };
             (owner, range.first_address())
         });
+        let defaults = ranges.iter().copied().map(AddressRange::new).collect();
         ServiceAddresses {
             names,
             rng,
             api_service,
-            defaults: ranges.iter().copied().map(AddressRange::new).collect(),
             node_ports,
             kinds,
-            index: SharedIndex::default(),
+            index: Arc::new(Mutex::new(Index::new(defaults))),
             changed: Arc::default(),
             unreadable: Mutex::default(),
             recovery: Notify::new(),
@@ -208,7 +207,7 @@ impl ServiceAddresses {
         old: Option<&Object>,
         is_dry_run: bool,
     ) -> Result<Reservation, AllocationError> {
-        let families: Vec<&str> = self.defaults.iter().map(AddressRange::family).collect();
+        let families: Vec<&str> = self.index.lock().defaults.iter().map(AddressRange::family).collect();
         let errors = kinds::complete_service_families(new, old, &families);
         if !errors.is_empty() {
             return Err(AllocationError::Invalid(errors));
@@ -223,7 +222,6 @@ impl ServiceAddresses {
         let mut index = self.index.lock();
         let mut allocator = ServiceAllocator {
             index: &index,
-            defaults: &self.defaults,
             unavailable,
             node_ports: self.node_ports,
             rng: &*self.rng,

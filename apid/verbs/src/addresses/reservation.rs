@@ -2,16 +2,20 @@
 //!
 //! # Contract
 //!
+//! [`Reservation::claim`] makes the reservation known to the other servers of the store, and tells whether it stands.
 //! [`Reservation::commit`] writes the Service. The caller has written the records of the reserved addresses. A commit
-//! with an unknown outcome keeps the values reserved until the store reports a definite state.
+//! with an unknown outcome keeps the values reserved until the store reports a definite state. With several servers,
+//! this is the state after the end of the claim: the store then applies the write no more.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use storage::{CommitOutcome, Error, Op, Revision, Store};
+use apimachinery::clock::Rng;
+use storage::{CLAIMS, Claim, CommitOutcome, Error, Held, Op, Revision, Store};
 use tokio::sync::{Notify, oneshot};
 
+use super::claimed::{ClaimedValues, SERVICES};
 use super::index::{Index, SharedIndex};
 
 /// Pause between two attempts to determine the outcome of a commit.
@@ -22,28 +26,49 @@ pub struct Reservation {
     index: SharedIndex,
     /// Wakes the repair, which deletes the records of a write that failed.
     released: Arc<Notify>,
-    addresses: Vec<IpAddr>,
-    ports: Vec<u16>,
+    rng: Arc<dyn Rng>,
+    values: ClaimedValues,
+    claim: Option<Claim>,
 }
 
 impl Reservation {
     /// Creates a reservation without values.
-    pub(super) fn new(index: &SharedIndex, released: &Arc<Notify>) -> Self {
-        let (index, released) = (Arc::clone(index), Arc::clone(released));
-        Reservation { index, released, addresses: Vec::new(), ports: Vec::new() }
+    pub(super) fn new(index: &SharedIndex, released: &Arc<Notify>, rng: &Arc<dyn Rng>) -> Self {
+        let (index, released, rng) = (Arc::clone(index), Arc::clone(released), Arc::clone(rng));
+        Reservation { index, released, rng, values: ClaimedValues::default(), claim: None }
     }
 
     /// Reserves values. The caller holds the lock of the index.
     pub(super) fn add(&mut self, index: &mut Index, addresses: Vec<IpAddr>, ports: Vec<u16>) {
         index.reserved_addresses.extend(&addresses);
         index.reserved_ports.extend(&ports);
-        self.addresses.extend(addresses);
-        self.ports.extend(ports);
+        self.values.addresses.extend(addresses);
+        self.values.ports.extend(ports);
     }
 
     /// The reserved addresses.
     pub fn addresses(&self) -> &[IpAddr] {
-        &self.addresses
+        &self.values.addresses
+    }
+
+    /// Claims the values if several servers use the store. False if another server has one of them: then the caller
+    /// allocates again.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the commit of the claim.
+    pub async fn claim(&mut self, store: &Arc<dyn Store>) -> storage::Result<bool> {
+        if !store.is_shared() || self.values == ClaimedValues::default() {
+            return Ok(true);
+        }
+        let key = [CLAIMS, SERVICES, &self.rng.uuid()].concat();
+        let claim = Claim::create(store, &key, self.values.encode()).await?;
+        if self.index.lock().is_lost(&self.values, claim.held().revision) {
+            claim.end().await;
+            return Ok(false);
+        }
+        self.claim = Some(claim);
+        Ok(true)
     }
 
     /// Writes the Service. Dropping the future does not cancel the write.
@@ -51,13 +76,23 @@ impl Reservation {
     /// # Errors
     ///
     /// The errors of the commit.
-    pub async fn commit(self, store: Arc<dyn Store>, key: String, op: Op) -> storage::Result<CommitOutcome> {
+    pub async fn commit(
+        mut self,
+        store: Arc<dyn Store>,
+        key: String,
+        op: Op,
+        mut held: Vec<Held>,
+    ) -> storage::Result<CommitOutcome> {
         let (sender, result) = oneshot::channel();
+        held.extend(self.claim.as_ref().map(|claim| claim.held().clone()));
         tokio::spawn(async move {
-            let result = store.commit(&key, op).await;
+            let result = store.commit_holding(&key, op, &held).await;
             if matches!(result, Err(Error::Unavailable(_) | Error::Corrupt(_))) {
                 let _ = sender.send(result);
-                wait_for_definite_state(&*store, &key).await;
+                match self.claim.take() {
+                    Some(claim) => claim.end().await,
+                    None => wait_for_definite_state(&*store, &key).await,
+                }
                 drop(self);
             } else {
                 drop(self);
@@ -72,20 +107,20 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut index = self.index.lock();
-        for address in &self.addresses {
+        for address in &self.values.addresses {
             index.reserved_addresses.remove(address);
         }
-        for port in &self.ports {
+        for port in &self.values.ports {
             index.reserved_ports.remove(port);
         }
         drop(index);
-        if !self.addresses.is_empty() {
+        if !self.values.addresses.is_empty() {
             self.released.notify_one();
         }
     }
 }
 
-/// Waits until the state of a key includes all earlier commits of the key.
+/// Waits until the state of a key includes all earlier commits of the key. For a store of one server.
 ///
 /// A read is not sufficient: the store serves reads of its old state while the database reopens. The deletion
 /// at revision 0 never succeeds. The writer thread decides on this deletion after the database has reopened

@@ -19,10 +19,14 @@ struct Fixture {
 }
 
 fn allocator() -> Arc<ServiceAddresses> {
+    allocator_with_seed(3)
+}
+
+fn allocator_with_seed(seed: u64) -> Arc<ServiceAddresses> {
     let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
     let ranges = ServiceRange::parse_list("10.0.0.0/28").unwrap();
     let ports = NodePortRange { first: 30_000, last: 30_003 };
-    let rng = Arc::new(SeededRng::new(3));
+    let rng = Arc::new(SeededRng::new(seed));
     Arc::new(ServiceAddresses::new(&Registry::new(&names), names, rng, &ranges, ports))
 }
 
