@@ -296,7 +296,10 @@ impl Writer for FakeBackend {
     async fn update_status(&self, kind: ObjectKind, mut object: Object) -> Result<Arc<Object>, Status> {
         let group_resource =
             GroupResource { group: kind.group.to_owned(), resource: kind.kind.to_lowercase() };
-        match self.find(kind, object.namespace(), object.name()) {
+        let key = (kind.group, kind.kind, object.namespace().to_owned(), object.name().to_owned());
+        let mut objects = self.objects.lock();
+        let current = objects.get(&key).map(|(_, current)| Arc::clone(current));
+        match current {
             None => Err(Status::not_found(&group_resource, object.name())),
             Some(current) if current.resource_version() != object.resource_version() => {
                 Err(Status::stale_version(&group_resource, object.name()))
@@ -304,8 +307,10 @@ impl Writer for FakeBackend {
             Some(current) => {
                 let next = current.resource_version().parse::<u64>().unwrap_or(0) + 1;
                 object.set_meta("resourceVersion", next.to_string());
-                self.put(kind.group, kind.kind, object.clone().into_value());
-                Ok(Arc::new(object))
+                let object = Arc::new(object);
+                let change = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+                objects.insert(key, (change, Arc::clone(&object)));
+                Ok(object)
             }
         }
     }

@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! INVARIANT (never exceeded), see `admission::quota`: while the controller counts the objects of a
-//! namespace, the plugin charges no write in that namespace. The controller reads the reservations before
-//! the objects, and counts the reservation of a write until the watch cache contains the written object.
+//! namespace, the plugin of this process charges no write in that namespace. The controller reads the quotas, then the
+//! reservations, then the objects, writes by compare-and-swap, and counts the reservation of a write until the watch cache contains the written object.
 //! INVARIANT (incremental count): between two resyncs, an object that has not changed since the last count
 //! is not decoded again.
 
@@ -40,6 +40,9 @@ use crate::ControllerState;
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Interval between two recounts of all namespaces with quotas.
 const RESYNC: Duration = Duration::from_secs(300);
+
+/// Pause before a new watch of reservations in the store.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 /// The known quotas by namespace and name, each with the keys of its `spec.hard`.
 type Quotas = HashMap<String, HashMap<String, Vec<String>>>;
@@ -71,11 +74,11 @@ pub(super) async fn run(state: Arc<ControllerState>) {
         followed: Mutex::default(),
         measured: Mutex::default(),
     });
-    let (observer, requests, resync, kinds) =
-        (Arc::clone(&controller), Arc::clone(&controller), Arc::clone(&controller), Arc::clone(&controller));
+    let [observer, requests, claims, resync, kinds] = std::array::from_fn(|_| Arc::clone(&controller));
     runner
         .watch(&quotas.items, move |event| observer.observe_quota(event))
         .source(async move { requests.queue_requested().await })
+        .source(async move { claims.queue_ended_claims().await })
         .source(async move { resync.resync().await })
         .source(async move { kinds.follow_new_kinds().await })
         .run(controller)
@@ -166,6 +169,27 @@ impl QuotaController {
         }
     }
 
+    /// Requests a count of each namespace in which a reservation of any server ends, if several servers use the store.
+    async fn queue_ended_claims(&self) {
+        let Some((store, prefix)) = self.reservations.shared() else { return };
+        loop {
+            let Ok(mut watch) = store.watch(&prefix, store.revision()).await else {
+                tokio::time::sleep(WATCH_PAUSE).await;
+                continue;
+            };
+            // Reservations may have ended before the watch.
+            let namespaces: Vec<String> = self.quotas.lock().keys().cloned().collect();
+            namespaces.iter().for_each(|namespace| self.request_count(namespace));
+            while let Ok(changes) = watch.next().await {
+                let ended = changes.iter().filter(|change| change.new.is_none());
+                let keys = ended.filter_map(|change| change.key.strip_prefix(&*prefix));
+                let namespaces: BTreeSet<&str> =
+                    keys.filter_map(|key| key.split_once('/')).map(|(namespace, _)| namespace).collect();
+                namespaces.into_iter().for_each(|namespace| self.request_count(namespace));
+            }
+        }
+    }
+
     /// Follows kinds that become served after the creation of the quotas that count their objects.
     async fn follow_new_kinds(self: &Arc<Self>) {
         let mut changes = self.actor.api_state().kinds.changes();
@@ -204,8 +228,9 @@ impl QuotaController {
         let api_state = self.actor.api_state();
         let quotas = collection(api_state)?;
         let _lock = self.reservations.lock_namespace(namespace).await;
-        let reservations = self.reservations.in_namespace(namespace);
+        // The quotas first: a charge that is in their status belongs to a reservation or to an object.
         let stored_quotas = stored::objects(&quotas, &quotas.kind.key(namespace, "")).await?;
+        let reservations = self.reservations.in_namespace(namespace).await.map_err(stored::unavailable)?;
         let counted: Vec<Arc<Collection>> = api_state
             .kinds
             .collections()

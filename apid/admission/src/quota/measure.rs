@@ -14,12 +14,12 @@ use apimachinery::object::Object;
 use apimachinery::time;
 use kinds::Kind;
 use kinds::resource_name::is_extended;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::persistent_volume_claim_resize::{class_annotation, class_of};
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers};
 use crate::pod_resources::{ResourceList, container_amounts, pod_amounts};
-use crate::quantity::{Amounts, Quantity, raise};
+use crate::quantity::{Amounts, Quantity, amounts, raise, to_list};
 use crate::tree::{items, items_at, text};
 
 /// Kinds that also count under their plural.
@@ -98,7 +98,7 @@ fn class_part(names: &Names) -> String {
 }
 
 /// Measured quota usage of an object.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasuredObject {
     /// Usage until the time in `ends`, or always if `ends` is None.
     amounts: Amounts,
@@ -175,6 +175,48 @@ impl MeasuredObject {
             }
         }
         MeasuredObject { amounts, count, ..measured }
+    }
+
+    /// The form in a claim.
+    pub(super) fn to_json(&self) -> Value {
+        let pod = self.pod.as_ref().map(|pod| {
+            json!({
+                "hasDeadline": pod.has_deadline, "bestEffort": pod.best_effort,
+                "priorityClass": pod.priority_class, "selectsOtherNamespaces": pod.selects_other_namespaces,
+            })
+        });
+        json!({
+            "amounts": to_list(&self.amounts), "count": to_list(&self.count),
+            "ends": self.ends.map(|end| end.to_string()), "pod": pod,
+        })
+    }
+
+    /// Reads the form in a claim; None for another form.
+    pub(super) fn from_json(value: &Value) -> Option<Self> {
+        let ends = match value.get("ends")? {
+            Value::Null => None,
+            end => Some(end.as_str()?.parse().ok()?),
+        };
+        let pod = value.get("pod").filter(|pod| !pod.is_null());
+        let pod = pod.map(|pod| {
+            let is_set = |field: &str| pod.get(field).and_then(Value::as_bool);
+            Some(PodFacts {
+                has_deadline: is_set("hasDeadline")?,
+                best_effort: is_set("bestEffort")?,
+                priority_class: pod.get("priorityClass")?.as_str()?.to_owned(),
+                selects_other_namespaces: is_set("selectsOtherNamespaces")?,
+            })
+        });
+        let pod = match pod {
+            Some(facts) => Some(facts?),
+            None => None,
+        };
+        Some(MeasuredObject {
+            amounts: amounts(value.get("amounts")),
+            count: amounts(value.get("count")),
+            ends,
+            pod,
+        })
     }
 
     /// Usage at a point in time.

@@ -4,7 +4,8 @@
 //!
 //! Before an object is stored, the plugin adds its usage increase to the status of every matching quota. It
 //! rejects a write that exceeds a quota. A controller recounts the actual usage, which takes back the charges
-//! of deleted objects and failed writes. Plugin and controller share [`Reservations`].
+//! of deleted objects and failed writes. Plugin and controller share [`Reservations`]; with several servers, in the
+//! store.
 //!
 //! # Reference
 //!
@@ -40,7 +41,9 @@ use measure::{MeasurementRule, has_other_scopes, rule};
 pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
 /// Maximum number of attempts to charge the quotas of a namespace. A conflicting write causes a new attempt;
 /// after the last attempt the write fails with 503.
-const ATTEMPTS: usize = 16;
+/// With several servers, each of them charges one write of a namespace at a time, so that the number is far too high
+/// for bad luck.
+const ATTEMPTS: usize = 64;
 
 pub(crate) struct ResourceQuota {
     limited: Vec<LimitedResource>,
@@ -73,20 +76,24 @@ impl ResourceQuota {
             return Ok(());
         }
         let _lock = reservations.lock_namespace(attributes.namespace).await;
+        let reservation = Reservation {
+            namespace: attributes.namespace.to_owned(),
+            key: attributes.resource.key(attributes.namespace, attributes.name),
+            replaces: attributes.old.map(|old| old.resource_version().to_owned()).unwrap_or_default(),
+            measured: request.measured.clone(),
+        };
+        // Before the first charge, so that a count that sees the charge sees the reservation.
+        let guard = reservations.reserve(reservation, &*attributes.environment.rng).await?;
         let mut charged = BTreeSet::new();
         let result = self.write_charges(attributes, &request, &mut charged).await;
-        match result {
-            Ok(()) => {
-                let reservation = Reservation {
-                    namespace: attributes.namespace.to_owned(),
-                    key: attributes.resource.key(attributes.namespace, attributes.name),
-                    replaces: attributes.old.map(|old| old.resource_version().to_owned()).unwrap_or_default(),
-                    measured: request.measured,
-                };
-                attributes.recorder.keep(reservations.reserve(reservation));
+        match &result {
+            Err(_) if charged.is_empty() => guard.withdraw(),
+            _ => {
+                if let Some(held) = guard.held().filter(|_| result.is_ok()) {
+                    attributes.recorder.hold(held);
+                }
+                attributes.recorder.keep(guard);
             }
-            Err(_) if !charged.is_empty() => reservations.request_recount(attributes.namespace),
-            Err(_) => {}
         }
         result
     }

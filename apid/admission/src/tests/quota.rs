@@ -3,6 +3,8 @@
 use apimachinery::names::Preset;
 use kinds::Registry;
 use serde_json::json;
+use storage::engine::memory::MemoryStore;
+use storage::{Op, Store};
 
 use super::*;
 use crate::Configuration;
@@ -415,21 +417,88 @@ async fn concurrent_writers_never_exceed_quota() {
     assert_eq!(used(&fake, "q"), "pods=60,requests.cpu=30");
 }
 
-#[tokio::test]
-async fn quota_reservation_ends_with_the_write() {
-    let reservations: Arc<Reservations> = Arc::default();
-    let reservation = Reservation {
+fn reservation(measured: MeasuredObject) -> Reservation {
+    Reservation {
         namespace: "team".to_owned(),
         key: "core/pods/team/p".to_owned(),
         replaces: String::new(),
-        measured: MeasuredObject::default(),
-    };
+        measured,
+    }
+}
+
+/// Two servers that share a store.
+fn two_servers() -> ([Arc<Reservations>; 2], Arc<dyn Store>) {
+    let observers = Arc::new(storage::Observers(Vec::new()));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::of_several_servers(observers));
+    let servers = [Arc::<Reservations>::default(), Arc::default()];
+    servers.iter().for_each(|server| server.share(&store));
+    (servers, store)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_writers_at_two_servers_never_exceed_quota() {
+    let (servers, store) = two_servers();
+    let first = fake(&[quota("q", json!({"hard": {"pods": "20"}}), json!({"pods": "0"}))]);
+    let fakes = servers.map(|reservations| {
+        let environment = Environment { reservations, ..first.environment.clone() };
+        Arc::new(Fake { environment, backend: Arc::clone(&first.backend), ..Fake::new(Preset::Kubernetes) })
+    });
+    let writers = (0..40).map(|writer| {
+        let fake = Arc::clone(&fakes[writer % 2]);
+        tokio::spawn(async move {
+            let answer = create(&fake, ("", "Pod"), pod(&format!("p-{writer}"), json!({}))).await;
+            assert!(matches!(answer.message(), "") || answer.message().contains("exceeded quota: q"));
+            usize::from(answer.message().is_empty())
+        })
+    });
+    let mut allowed = 0;
+    for writer in writers.collect::<Vec<_>>() {
+        allowed += writer.await.unwrap();
+    }
+    assert_eq!((allowed, used(&first, "q").as_str()), (20, "pods=20"));
+    // The reservations end with the writes.
+    while !store.range(storage::CLAIMS, "", 0, None).await.unwrap().rows.is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn reservation_is_known_to_other_servers_and_its_end_prevents_the_write() {
+    let ([first, second], store) = two_servers();
+    let fake = fake(&[]);
+    let registry = Registry::new(&fake.names);
+    let pod = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30},
+        "spec": {
+            "priorityClassName": "high", "activeDeadlineSeconds": 9,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}],
+        },
+    });
+    let pod = Object::from_value(pod).unwrap();
+    let reservation =
+        reservation(MeasuredObject::of(registry.find_kind("", "Pod").unwrap(), &pod, &fake.names));
+    let guard = first.reserve(reservation.clone(), &*fake.environment.rng).await.unwrap();
+    assert_eq!(second.in_namespace("team").await.unwrap(), [reservation]);
+    assert!(second.in_namespace("tea").await.unwrap().is_empty());
+    let held = [guard.held().unwrap()];
+    drop(guard);
+    while !second.in_namespace("team").await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let late = store.commit_holding("core/pods/team/p", Op::Create("{}".into()), &held).await;
+    assert!(matches!(&late, Err(storage::Error::Lost(_))), "{late:?}");
+}
+
+#[tokio::test]
+async fn quota_reservation_ends_with_the_write() {
+    let reservations: Arc<Reservations> = Arc::default();
+    let rng = apimachinery::clock::SeededRng::new(1);
     let recorder = crate::Recorder::default();
-    recorder.keep(reservations.reserve(reservation));
-    assert_eq!(reservations.in_namespace("team").len(), 1);
-    assert!(reservations.in_namespace("other").is_empty());
+    recorder.keep(reservations.reserve(reservation(MeasuredObject::default()), &rng).await.unwrap());
+    assert_eq!(reservations.in_namespace("team").await.unwrap().len(), 1);
+    assert!(reservations.in_namespace("other").await.unwrap().is_empty());
     drop(recorder);
-    assert!(reservations.in_namespace("team").is_empty());
+    assert!(reservations.in_namespace("team").await.unwrap().is_empty());
     assert_eq!(
         reservations.next_recount().await.into_iter().collect::<Vec<_>>(),
         ["team"],
