@@ -62,10 +62,11 @@ impl KeyMap for ReferenceKeys {
         self.prefixes.stored_key(key)
     }
 
-    /// A prefix that is shorter than that of a resource covers all keys.
+    /// A prefix that is shorter than that of a resource covers all keys, except that of data that are no objects.
     fn prefix_to_etcd(&self, prefix: &str) -> String {
         match kinds::resource_prefix(prefix) {
             Some(_) => self.to_etcd(prefix),
+            None if prefix.starts_with('/') && prefix.len() > 1 => prefix.to_owned(),
             None => "/".to_owned(),
         }
     }
@@ -96,7 +97,9 @@ mod tests {
             ("custom/example.com/widgets/", "/example.com/widgets/"),
             ("custom/", "/"),
             ("core/", "/"),
-            ("/apid/", "/"),
+            ("/apid/", "/apid/"),
+            ("/apid/claims/quota/team/", "/apid/claims/quota/team/"),
+            ("/", "/"),
             ("", "/"),
         ] {
             assert_eq!(keys.prefix_to_etcd(prefix), expected, "{prefix}");

@@ -22,8 +22,10 @@ const PREFIXES: [(&str, &str); 5] = [
     ("services", "services/specs"),
 ];
 
-/// Prefix of the keys whose values are not objects.
-const OWN_KEYS: &str = "/apid/";
+/// Prefixes of the keys whose values are not objects: those of apid, and the addresses of the servers.
+const OWN_KEYS: [&str; 2] = ["/apid/", MASTER_LEASES];
+/// Prefix of the keys of the servers of an API, which expire.
+const MASTER_LEASES: &str = "/masterleases/";
 
 /// Groups of built-in kinds whose keys begin with the name of the group.
 const GROUPS: [&str; 2] = ["apiextensions", "apiregistration"];
@@ -48,6 +50,11 @@ pub fn resource_prefix(key: &str) -> Option<&str> {
     let segments = if key.starts_with(CUSTOM_KEYS) { 3 } else { 2 };
     let (last, _) = key.match_indices('/').nth(segments - 1)?;
     key.get(..=last)
+}
+
+/// Whether a key belongs to running servers and expires without them, so that backups and copies leave the key out.
+pub(crate) fn is_temporary(key: &str) -> bool {
+    [storage::CLAIMS, MASTER_LEASES].iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// The resource of a [`resource_prefix`], and the beginning of the keys of its objects in kube-apiserver, without the
@@ -87,7 +94,7 @@ impl ReferencePrefixes {
     /// The key in the store for a storage key of kube-apiserver, without the prefix of the cluster. None for data that
     /// are no objects of a known resource, such as ranges of addresses.
     pub fn stored_key<'k>(&self, reference: &'k str) -> Option<Cow<'k, str>> {
-        if reference.starts_with(OWN_KEYS) {
+        if OWN_KEYS.iter().any(|own| reference.starts_with(own)) {
             return Some(Cow::Borrowed(reference));
         }
         let path = reference.strip_prefix('/')?;
@@ -181,7 +188,7 @@ mod tests {
                 ("/apid/continue-key", Some("/apid/continue-key")),
                 ("/services/specs/a/b", Some("core/services/a/b")),
                 ("/services/endpoints/a/b", Some("core/endpoints/a/b")),
-                ("/masterleases/192.0.2.10", None),
+                ("/masterleases/192.0.2.10", Some("/masterleases/192.0.2.10")),
                 ("/ranges/serviceips", None),
                 ("/health", None),
                 ("configmaps/a/b", None),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use storage::{Revision, Store};
 
-use crate::reference_key::resource_prefix;
+use crate::reference_key::{is_temporary, resource_prefix};
 
 /// A character that sorts after every character of a key.
 const LAST: char = '\u{10ffff}';
@@ -31,7 +31,9 @@ pub async fn stored_prefixes(store: &dyn Store, at: Revision) -> storage::Result
                 &*row.key
             }
         };
-        found.insert(prefix.to_owned());
+        if !is_temporary(prefix) {
+            found.insert(prefix.to_owned());
+        }
     }
     let mut prefixes: Vec<String> = Vec::with_capacity(found.len());
     for prefix in found {

@@ -243,10 +243,10 @@ impl CopyFlags {
     async fn restore_in_cluster(&self, file: &Path) -> Result<ExitCode, CopyError> {
         let mut archive = ArchiveReader::open(file)?;
         let (store, names) = self.open(Some(&archive.identity().clone())).await?;
-        if let Some(row) = store.range("", "", 1, None).await?.rows.first() {
+        if let Some(prefix) = kinds::stored_prefixes(&store, store.newest_revision().await?).await?.first() {
             return Err(CopyError::Usage(format!(
-                "`{}` in etcd has objects, such as key `{}`: choose another `--etcd-prefix`, or delete them",
-                self.etcd.etcd_prefix, row.key
+                "`{}` in etcd has objects, such as `{prefix}`: choose another `--etcd-prefix`, or delete them",
+                self.etcd.etcd_prefix
             )));
         }
         let converter = Converter::new(self, &names).await?;
