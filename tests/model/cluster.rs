@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prerequisites::etcd::{newest_release, programs};
+use prerequisites::etcd::newest_programs;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tests::harness::{Cluster, Disturbance, Options, eventually};
@@ -39,7 +39,7 @@ const DURATIONS: [u64; 6] = [50, 200, 500, 1_500, 3_000, 7_000];
 
 #[test]
 fn history_of_three_servers_is_consistent_under_failures() {
-    if programs(newest_release()).is_some() {
+    if newest_programs().is_some() {
         plan::run_for(TEST, DEFAULT_SECONDS, MAX_CHAPTER_DURATION, run_chapter);
     }
 }

@@ -56,6 +56,16 @@ pub fn newest_release() -> Release {
     if current.join("etcd").is_file() { Release::Current } else { Release::Old }
 }
 
+/// The programs of the newest installed release; None when the test is skipped.
+///
+/// # Panics
+///
+/// The skip is not allowed.
+#[must_use]
+pub fn newest_programs() -> Option<PathBuf> {
+    programs(newest_release())
+}
+
 /// A running server: an etcd cluster of one member, or a member of an [`EtcdCluster`]. Dropping the server ends the process
 /// and removes the files.
 #[derive(Debug)]
@@ -225,7 +235,7 @@ impl EtcdCluster {
     /// A member does not start.
     #[must_use]
     pub fn start_behind(members: usize, advertised: impl FnOnce(&[u16]) -> Vec<u16>) -> Option<EtcdCluster> {
-        let program = programs(newest_release())?.join("etcd");
+        let program = newest_programs()?.join("etcd");
         let ports: Vec<u16> = (0..members).map(|_| free_port()).collect();
         let peers: Vec<(String, String)> = ports
             .iter()
