@@ -29,7 +29,12 @@ pub fn collection() -> String {
 
 /// Builds the request body of an object.
 pub fn config_map(name: &str) -> Bytes {
-    let data = json!({"text": "x".repeat(TEXT_BYTES)});
+    config_map_with(name, "x")
+}
+
+/// Builds the request body of an object whose text begins with `begin`.
+pub fn config_map_with(name: &str, begin: &str) -> Bytes {
+    let data = json!({"text": format!("{begin:x<TEXT_BYTES$}")});
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
     Bytes::from(object.to_string())
 }

@@ -126,6 +126,9 @@ impl Bench {
         if self.is_selected("create 1 kB") {
             self.measure_creates().await?;
         }
+        if self.is_selected("update 1 kB") {
+            self.measure_updates().await?;
+        }
         let (fan_out, delivery_name) = ("fan-out", "delivery");
         if self.is_selected(fan_out) || self.is_selected(delivery_name) {
             let ours = EventSource::for_objects(self.our_server());
@@ -198,6 +201,25 @@ impl Bench {
                 && ours.per_cpu_second() >= MIN_CREATES_PER_SECOND;
             (format!("{MIN_CREATES_PER_SECOND} a second and a CPU-second"), holds)
         });
+        Ok(())
+    }
+
+    /// Measures updates without a precondition. Concurrent writers update different objects.
+    async fn measure_updates(&self) -> Result<(), Error> {
+        let ours = self.our_server();
+        let bare = MeasuredServer::start_baseline(&config_map("as-large-as-an-answer-to-an-update")).await?;
+        let load = |path: Option<String>| Load {
+            method: Method::PUT,
+            expected_status: StatusCode::OK,
+            build_request: Arc::new(move |number| {
+                let name = format!("item-{}", number % OBJECTS);
+                let body = objects::config_map_with(&name, &number.to_string());
+                (path.as_ref().map_or("/".to_owned(), |path| format!("{path}/{name}")), body)
+            }),
+        };
+        let servers = [(&ours, load(Some(collection()))), (&bare, load(None))];
+        let figures = measure_closed_loop(servers, self.args.writers, self.rounds).await?;
+        report("update 1 kB", figures, |_, _| ("none".to_owned(), true));
         Ok(())
     }
 
