@@ -26,6 +26,7 @@ pub mod listener;
 pub mod local;
 pub mod log;
 pub mod metrics;
+pub mod mutual_tls;
 mod plain_http;
 pub mod reload;
 mod request_head;

@@ -60,7 +60,7 @@ impl Trust {
             .with_no_client_auth())
     }
 
-    fn build_verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
+    pub(crate) fn build_verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
         let provider = provider();
         let webpki = |roots: RootCertStore| {
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
@@ -89,7 +89,9 @@ pub(crate) fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'stati
     Ok(certificates)
 }
 
-fn build_root_store(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, SettingsError> {
+pub(crate) fn build_root_store(
+    authorities: &[CertificateDer<'static>],
+) -> Result<RootCertStore, SettingsError> {
     let mut store = RootCertStore::empty();
     for authority in authorities {
         store.add(authority.clone()).map_err(|e| SettingsError(format!("invalid CA certificate: {e}")))?;
@@ -145,6 +147,11 @@ impl Identity {
         context.update(certificate);
         context.update(key);
         Ok(Identity { key: Arc::new(certified), digest: context.finish() })
+    }
+
+    /// Returns the certificate with its key.
+    pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.key)
     }
 
     /// Makes a TLS configuration send the certificate to servers that request one.

@@ -1,0 +1,259 @@
+//! TLS between processes of one installation: both ends have a certificate of one authority.
+//!
+//! # Contract
+//!
+//! Both ends speak TLS 1.3 with the protocol `h2`. The server requires a client certificate of its authority whose common
+//! name is in a list. The client verifies the server certificate against its authority and the host of the URL. Each new
+//! connection uses the newest valid files: a changed file that is invalid is logged, and the previous files stay in use.
+//!
+//! # Invariants
+//!
+//! INVARIANT (full handshake): no connection resumes an earlier session, so each one is verified against the present
+//! authority and names.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::{CertificateError, ClientConfig, DistinguishedName, ServerConfig};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::handshake_signatures::verify_handshake_signatures;
+use crate::plain_http::{self, FirstByte};
+use crate::reload::Snapshot;
+use crate::trust::{Identity, SettingsError, Trust, build_root_store, parse_certificates};
+
+/// The only protocol of the connections.
+const HTTP2: &[u8] = b"h2";
+
+/// The files of one end, all PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MutualTlsFiles {
+    /// CA bundle that verifies the other end.
+    pub authority: PathBuf,
+    /// Certificate of this end, with its chain.
+    pub certificate: PathBuf,
+    /// Private key of the certificate.
+    pub key: PathBuf,
+}
+
+impl MutualTlsFiles {
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::new([&self.authority, &self.certificate, &self.key].map(PathBuf::clone))
+    }
+
+    fn identity(&self) -> Result<Identity, SettingsError> {
+        let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
+        Identity::from_pem(&certificate, &key).map_err(|error| {
+            SettingsError(format!("{}, {}: {error}", self.certificate.display(), self.key.display()))
+        })
+    }
+
+    /// Reads the certificates of the authority.
+    fn authorities(&self) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
+        parse_certificates(&read(&self.authority)?).map_err(|error| self.invalid_authority(&error))
+    }
+
+    fn invalid_authority(&self, error: &dyn std::fmt::Display) -> SettingsError {
+        SettingsError(format!("{}: {error}", self.authority.display()))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, SettingsError> {
+    std::fs::read(path).map_err(|error| SettingsError(format!("{}: {error}", path.display())))
+}
+
+/// A TLS configuration that follows its files.
+struct Current<C> {
+    files: MutualTlsFiles,
+    state: Mutex<(Snapshot, Arc<C>)>,
+}
+
+impl<C> Current<C> {
+    /// Reads the files with `build`.
+    fn load(
+        files: MutualTlsFiles,
+        build: impl FnOnce(&MutualTlsFiles) -> Result<C, SettingsError>,
+    ) -> Result<Self, SettingsError> {
+        let snapshot = files.snapshot();
+        let config = Arc::new(build(&files)?);
+        Ok(Current { files, state: Mutex::new((snapshot, config)) })
+    }
+
+    /// Returns the configuration for a new connection; reads changed files with `build`.
+    fn get(&self, build: impl FnOnce(&MutualTlsFiles) -> Result<C, SettingsError>) -> Arc<C> {
+        let mut state = self.state.lock();
+        let (snapshot, config) = &mut *state;
+        if snapshot.changed() {
+            match build(&self.files) {
+                Ok(new) => {
+                    tracing::info!(certificate = %self.files.certificate.display(), "tls files reloaded");
+                    *config = Arc::new(new);
+                }
+                Err(error) => tracing::error!(%error, "tls reload failed; using the previous files"),
+            }
+        }
+        Arc::clone(config)
+    }
+}
+
+/// The accepting end.
+pub struct MutualTlsServer {
+    current: Current<ServerConfig>,
+    names: Arc<[String]>,
+}
+
+impl std::fmt::Debug for MutualTlsServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MutualTlsServer").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl MutualTlsServer {
+    /// Reads the files. `names` are the common names of the accepted client certificates.
+    ///
+    /// # Errors
+    ///
+    /// A file is not readable or invalid; the text names the file.
+    pub fn load(files: MutualTlsFiles, names: Vec<String>) -> Result<Self, SettingsError> {
+        let names: Arc<[String]> = names.into();
+        let current = Current::load(files, |files| server_config(files, &names))?;
+        Ok(MutualTlsServer { current, names })
+    }
+
+    /// Secures an accepted connection. A client without TLS gets a sentence in plain HTTP.
+    ///
+    /// # Errors
+    ///
+    /// The client speaks no TLS 1.3, or its certificate is not accepted.
+    pub async fn accept(&self, stream: TcpStream) -> io::Result<server::TlsStream<TcpStream>> {
+        if stream.first_byte().await?.is_some_and(plain_http::is_plain_http) {
+            plain_http::respond(stream).await?;
+            return Err(io::Error::other("the client does not use TLS; use an https URL"));
+        }
+        let config = self.current.get(|files| server_config(files, &self.names));
+        TlsAcceptor::from(config).accept(stream).await
+    }
+}
+
+/// The connecting end.
+pub struct MutualTlsClient(Current<ClientConfig>);
+
+impl std::fmt::Debug for MutualTlsClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MutualTlsClient").field("files", &self.0.files).finish_non_exhaustive()
+    }
+}
+
+impl MutualTlsClient {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// A file is not readable or invalid; the text names the file.
+    pub fn load(files: MutualTlsFiles) -> Result<Self, SettingsError> {
+        Ok(MutualTlsClient(Current::load(files, client_config)?))
+    }
+
+    /// Secures a connection to a host: a DNS name or an address, which the certificate of the server must have.
+    ///
+    /// The server verifies the certificate of this end after the handshake, so its rejection is an error of the first
+    /// read.
+    ///
+    /// # Errors
+    ///
+    /// The host is no name, or the handshake fails.
+    pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        TlsConnector::from(self.0.get(client_config)).connect(name, stream).await
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+fn server_config(files: &MutualTlsFiles, names: &Arc<[String]>) -> Result<ServerConfig, SettingsError> {
+    let (provider, identity) = (provider(), files.identity()?);
+    let roots = build_root_store(&files.authorities()?).map_err(|error| files.invalid_authority(&error))?;
+    let chain = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .build()
+        .map_err(|error| files.invalid_authority(&error))?;
+    let verifier = NamedClients { chain, names: Arc::clone(names), provider: Arc::clone(&provider) };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| SettingsError(error.to_string()))?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.certified_key())));
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn client_config(files: &MutualTlsFiles) -> Result<ClientConfig, SettingsError> {
+    let identity = files.identity()?;
+    let verifier = Trust::Authorities(files.authorities()?)
+        .build_verifier()
+        .map_err(|error| files.invalid_authority(&error))?;
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| SettingsError(error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    identity.configure(&mut config);
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+/// Verifier of client certificates: the chain leads to the authority, and the common name is in the list.
+#[derive(Debug)]
+struct NamedClients {
+    chain: Arc<dyn ClientCertVerifier>,
+    names: Arc<[String]>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for NamedClients {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chain.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.chain.verify_client_cert(leaf, intermediates, now)?;
+        let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::BadEncoding)?;
+        let mut names = parsed.subject().iter_common_name();
+        // With two common names, readers could disagree on the name.
+        let name = match (names.next(), names.next()) {
+            (Some(name), None) => name.as_str().unwrap_or_default(),
+            (Some(_), Some(_)) | (None, _) => "",
+        };
+        if !name.is_empty() && self.names.iter().any(|allowed| allowed == name) {
+            return Ok(verified);
+        }
+        tracing::warn!(name, "client certificate with another common name refused");
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    verify_handshake_signatures!(provider);
+}
+
+#[cfg(test)]
+#[path = "tests/mutual_tls.rs"]
+mod tests;

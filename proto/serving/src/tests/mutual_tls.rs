@@ -1,0 +1,155 @@
+//! Connections between both ends, with accepted and refused certificates.
+
+use std::time::Duration;
+
+use apimachinery::clock::{Clock as _, SystemClock};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::certs::{Authority, PemPair};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// An authority in a folder, which issues certificates.
+struct Issuer {
+    authority: Authority,
+    file: PathBuf,
+}
+
+impl Issuer {
+    fn new(dir: &TempDir, name: &str) -> Self {
+        let (file, key) = (dir.path().join(format!("{name}.crt")), dir.path().join(format!("{name}.key")));
+        let authority = Authority::ensure(&file, &key, name, SystemClock::new().now()).unwrap();
+        Issuer { authority, file }
+    }
+
+    fn write(&self, dir: &TempDir, name: &str, pair: &PemPair) -> MutualTlsFiles {
+        let (certificate, key) =
+            (dir.path().join(format!("{name}.pem")), dir.path().join(format!("{name}.key.pem")));
+        std::fs::write(&certificate, &pair.cert).unwrap();
+        std::fs::write(&key, &pair.key).unwrap();
+        MutualTlsFiles { authority: self.file.clone(), certificate, key }
+    }
+
+    fn server(&self, dir: &TempDir, host: &str) -> MutualTlsFiles {
+        let pair = self.authority.serving(&[host.to_owned()], DAY, SystemClock::new().now()).unwrap();
+        self.write(dir, "server", &pair)
+    }
+
+    fn client(&self, dir: &TempDir, name: &str) -> MutualTlsFiles {
+        let pair = self.authority.client(name, &[], DAY, SystemClock::new().now()).unwrap();
+        self.write(dir, &format!("client-{name}"), &pair)
+    }
+}
+
+/// Connects a client to a server, and exchanges one byte in each direction. Returns the errors of both ends.
+async fn exchange(server: &MutualTlsServer, client: Option<&MutualTlsClient>) -> Result<(), [String; 2]> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let accepting = async {
+        let (stream, _) = listener.accept().await?;
+        let mut stream = server.accept(stream).await?;
+        let byte = stream.read_u8().await?;
+        stream.write_u8(byte + 1).await?;
+        stream.shutdown().await
+    };
+    let connecting = async {
+        let Some(client) = client else {
+            let mut stream = stream;
+            stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await?;
+            return Err(io::Error::other(text));
+        };
+        let mut stream = client.connect("127.0.0.1", stream).await?;
+        stream.write_u8(7).await?;
+        assert_eq!(stream.read_u8().await?, 8);
+        Ok(())
+    };
+    match tokio::join!(accepting, connecting) {
+        (Ok(()), Ok(())) => Ok(()),
+        (accepting, connecting) => {
+            Err([accepting, connecting].map(|end| end.err().map_or_else(String::new, |e| e.to_string())))
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_named_client_of_the_authority_is_accepted() {
+    let (dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (issuer, other) = (Issuer::new(&dir, "ca"), Issuer::new(&other_dir, "other"));
+    let names = vec!["apid".to_owned(), "second".to_owned()];
+    let server = MutualTlsServer::load(issuer.server(&dir, "127.0.0.1"), names).unwrap();
+    let client = |files| MutualTlsClient::load(files).unwrap();
+    for name in ["apid", "second"] {
+        exchange(&server, Some(&client(issuer.client(&dir, name)))).await.unwrap();
+    }
+    let foreign = MutualTlsFiles { authority: issuer.file.clone(), ..other.client(&other_dir, "apid") };
+    for (files, expected) in [
+        (issuer.client(&dir, "alice"), "AccessDenied"),
+        (issuer.client(&dir, "APID"), "AccessDenied"),
+        (foreign, "alert"),
+        // A serving certificate is no client certificate.
+        (issuer.server(&other_dir, "apid"), "alert"),
+    ] {
+        let [accepting, connecting] = exchange(&server, Some(&client(files))).await.unwrap_err();
+        assert!(!accepting.is_empty() && connecting.contains(expected), "{accepting}; {connecting}");
+    }
+    let [accepting, response] = exchange(&server, None).await.unwrap_err();
+    assert!(accepting.contains("use an https URL"), "{accepting}");
+    assert!(response.starts_with("HTTP/1.1 400 Bad Request"), "{response}");
+}
+
+#[tokio::test]
+async fn client_without_certificate_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let issuer = Issuer::new(&dir, "ca");
+    let server = MutualTlsServer::load(issuer.server(&dir, "127.0.0.1"), vec!["apid".to_owned()]).unwrap();
+    let files = issuer.client(&dir, "apid");
+    let mut config = client_config(&files).unwrap();
+    config.client_auth_cert_resolver = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth()
+        .client_auth_cert_resolver;
+    let client = MutualTlsClient(Current::load(files, |_| Ok(config)).unwrap());
+    let [accepting, connecting] = exchange(&server, Some(&client)).await.unwrap_err();
+    assert!(connecting.contains("CertificateRequired"), "{accepting}; {connecting}");
+}
+
+#[tokio::test]
+async fn client_refuses_server_of_another_authority_or_name() {
+    let (dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (issuer, other) = (Issuer::new(&dir, "ca"), Issuer::new(&other_dir, "other"));
+    let client = MutualTlsClient::load(issuer.client(&dir, "apid")).unwrap();
+    let other_server =
+        MutualTlsFiles { authority: issuer.file.clone(), ..other.server(&other_dir, "127.0.0.1") };
+    for (files, expected) in
+        [(other_server, "UnknownIssuer"), (issuer.server(&dir, "127.0.0.2"), "NotValidForName")]
+    {
+        let server = MutualTlsServer::load(files, vec!["apid".to_owned()]).unwrap();
+        let [_, connecting] = exchange(&server, Some(&client)).await.unwrap_err();
+        assert!(connecting.contains(expected) || connecting.contains("not valid for"), "{connecting}");
+    }
+}
+
+#[tokio::test]
+async fn changed_files_serve_new_connections_and_invalid_files_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let issuer = Issuer::new(&dir, "ca");
+    let files = issuer.server(&dir, "127.0.0.1");
+    let server = MutualTlsServer::load(files.clone(), vec!["apid".to_owned()]).unwrap();
+    let client = MutualTlsClient::load(issuer.client(&dir, "apid")).unwrap();
+    exchange(&server, Some(&client)).await.unwrap();
+    std::fs::write(&files.certificate, "not a certificate").unwrap();
+    exchange(&server, Some(&client)).await.unwrap();
+    let error = MutualTlsServer::load(files.clone(), Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("server.pem"), "{error}");
+    // The new certificate is for another host, so that the client can tell both.
+    issuer.server(&dir, "127.0.0.9");
+    let [_, connecting] = exchange(&server, Some(&client)).await.unwrap_err();
+    assert!(connecting.contains("certificate"), "{connecting}");
+}
