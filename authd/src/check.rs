@@ -25,7 +25,6 @@ use crate::authz::{self, Union, abac};
 use crate::command_line::{USAGE, print_parse_result};
 use crate::config::{authentication, authorization, file};
 use crate::config_error::ConfigError;
-use crate::mirror::Mirror;
 use crate::token_input;
 use crate::webhook::WebhookContext;
 
@@ -75,14 +74,14 @@ const KINDS: &[(&str, Check)] = &[
     }),
 ];
 
-/// Builds the authorizers as the server does, with an empty mirror.
+/// Builds the authorizers as the server does.
 fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(), Vec<DocumentError>> {
     let names = Arc::clone(&context.authentication.names);
     let settings = authz::Settings {
         policy_file: context.policy_file.clone(),
         ..authz::Settings::new(WebhookContext::new(Arc::clone(&names), Arc::default()))
     };
-    let result = Union::build(modes, &settings, &Mirror::new(names));
+    let result = Union::build(modes, &settings);
     let without_line = |error: &ConfigError| DocumentError { line: None, text: error.to_string() };
     result.map(drop).map_err(|errors| errors.iter().map(without_line).collect())
 }

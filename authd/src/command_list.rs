@@ -16,7 +16,7 @@ pub(crate) const SUBCOMMANDS: [(&str, &str); 10] = [
 
 /// Returns the usage lines and the list of the subcommands, for the beginning of the help text.
 pub(crate) fn usage() -> String {
-    let mut text = "authd --socket <PATH> [FLAGS]\n       authd COMMAND [ARGUMENTS]\n\nCommands:".to_owned();
+    let mut text = "authd --socket <PATH> [FLAGS]\n       authd --listen-address <ADDRESS:PORT> [FLAGS]\n       authd COMMAND [ARGUMENTS]\n\nCommands:".to_owned();
     for (name, about) in SUBCOMMANDS {
         text.push_str(&format!("\n  {name:<13} {about}"));
     }

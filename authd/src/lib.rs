@@ -52,20 +52,22 @@ use std::time::Duration;
 use apimachinery::clock::{Rng, SystemClock, SystemRng};
 use apimachinery::names::Names;
 use processflags::command_line::text_arguments;
+use serving::listener::Listener;
 use serving::service_manager::{ServiceManager, ServiceState};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use active_config::SharedConfig;
 use command_line::{print_errors, with_configuration_file};
+use config::listen::Listeners;
 use config::{Config, Flags};
 use config_error::ConfigError;
 use grpc::metrics::RequestMetrics;
-use mirror::Mirror;
+use mirror::Mirrors;
 
 /// The number of threads of the tokio runtime. Few are enough: one task serves each decision stream.
 const WORKER_THREADS: usize = 2;
-/// How long the process serves requests in progress after the shutdown signal.
+/// The time for which the process serves requests in progress after the shutdown signal.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
 /// Runs the process until shutdown. `arguments` is the command line with the program name.
@@ -136,9 +138,9 @@ fn configure(flags: Flags) -> Result<(Config, grpc::Components), Vec<ConfigError
     let clock = SystemClock::new();
     expressions::Dialect::of(flags.shared.names.names).choose();
     let config = Config::check(flags, &clock)?;
-    let mirror = Mirror::with_aggregation(Arc::clone(&config.names), config.controllers.aggregation);
-    let authn = authn::AuthenticatorUnion::build(&config.authn, &mirror);
-    let authz = authz::Union::build(&config.modes, &config.authz, &mirror)?;
+    let mirrors = Mirrors::new(Arc::clone(&config.names), config.controllers.aggregation);
+    let authn = authn::AuthenticatorUnion::build(&config.authn);
+    let authz = authz::Union::build(&config.modes, &config.authz)?;
     let components = grpc::Components {
         names: Arc::clone(&config.names),
         config: SharedConfig::new(SystemRng.uuid(), authn, authz, config.modes.warnings.clone()),
@@ -146,7 +148,7 @@ fn configure(flags: Flags) -> Result<(Config, grpc::Components), Vec<ConfigError
         controllers: config.controllers,
         verification_permits: grpc::Components::verification_permits(),
         metrics: RequestMetrics::register(&config.metrics, authn::AuthenticatorUnion::methods()),
-        mirror,
+        mirrors,
         clock: Arc::new(clock),
         rng: Arc::new(SystemRng),
     };
@@ -154,18 +156,17 @@ fn configure(flags: Flags) -> Result<(Config, grpc::Components), Vec<ConfigError
 }
 
 async fn serve(config: Config, components: grpc::Components) -> Result<(), Box<dyn std::error::Error>> {
-    let grpc::Components { config: shared_config, mirror, clock, .. } = &components;
+    let grpc::Components { config: shared_config, mirrors, clock, .. } = &components;
     // SIGHUP makes the watches check their files.
     // This handler keeps SIGHUP from ending a process without watches.
     let _hangups = serving::reload::hangups();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     if let Some(address) = config.metrics_address {
-        monitoring::serve(address, mirror, &config.metrics).await?;
+        monitoring::serve(address, mirrors, &config.metrics).await?;
     }
     let context = reload::Context {
         config: Arc::clone(shared_config),
-        mirror: Arc::clone(mirror),
         metrics: Arc::clone(&config.metrics),
         clock: Arc::clone(clock),
     };
@@ -174,17 +175,29 @@ async fn serve(config: Config, components: grpc::Components) -> Result<(), Box<d
     let _authorization =
         reload::authorization::watch(config.authorization, &modes, &authz, authorization_webhooks, &context);
     let _files = reload::certificates_and_keys::watch(config.reloaded_files, &authn, &context);
-    let listener = serving::listener::unix_with_mode(&config.socket, config.socket_mode)?;
+    let Listeners { socket, tcp } = config.listeners;
+    let (socket_path, socket) = match socket {
+        Some((path, mode)) => (Some(path.clone()), Some(serving::listener::unix_with_mode(&path, mode)?)),
+        None => (None, None),
+    };
+    let (tcp_address, tcp) = match tcp {
+        Some((address, tls)) => {
+            let listener = Listener::tcp(address.ip(), address.port()).await?;
+            (listener.address(), Some((listener, tls)))
+        }
+        None => (None, None),
+    };
     let service_manager = ServiceManager::from_environment();
     service_manager.notify(ServiceState::Ready);
     let active = shared_config.current();
     tracing::info!(
-        socket = %config.socket.display(), names = %config.names.preset(),
+        socket = socket_path.as_ref().map(|path| path.display().to_string()),
+        address = tcp_address.map(|address| address.to_string()), names = %config.names.preset(),
         authentication = ?active.authn, authorization = ?active.authz, "authd is serving"
     );
     drop(active);
     let (reason, drain) = tokio::select! {
-        never = grpc::serve(listener, grpc::services(&components)) => match never {},
+        never = grpc::serve(socket, tcp, grpc::services(&components)) => match never {},
         never = service_manager.feed_watchdog(|| true) => match never {},
         _ = terminate.recv() => ("SIGTERM", DRAIN_TIME),
         _ = interrupt.recv() => ("SIGINT", DRAIN_TIME),
@@ -192,7 +205,9 @@ async fn serve(config: Config, components: grpc::Components) -> Result<(), Box<d
     };
     tracing::info!(reason, "authd is shutting down");
     service_manager.notify(ServiceState::Stopping);
-    let _ = std::fs::remove_file(&config.socket);
+    if let Some(path) = socket_path {
+        let _ = std::fs::remove_file(path);
+    }
     // The streams of apid do not end by themselves. Requests in progress get the time `drain`; then the
     // process exits and ends the connections.
     tokio::time::sleep(drain).await;

@@ -22,21 +22,26 @@ use serving::metrics::{Definition, MEDIA_TYPE, Metrics, Stability};
 use serving::server::{ConnectionInfo, ServerOptions};
 use tower_service::Service;
 
-use crate::mirror::Mirror;
+use crate::mirror::Mirrors;
 
+const APIDS: Definition =
+    Definition::new("authd_mirrors", Stability::Alpha, "Connected apids, each with its own mirror");
 const ROLES: Definition =
-    Definition::new("authd_mirror_roles", Stability::Alpha, "Roles and ClusterRoles in the mirror");
+    Definition::new("authd_mirror_roles", Stability::Alpha, "Roles and ClusterRoles in the largest mirror");
 const BINDINGS: Definition = Definition::new(
     "authd_mirror_bindings",
     Stability::Alpha,
-    "RoleBindings and ClusterRoleBindings in the mirror",
+    "RoleBindings and ClusterRoleBindings in the largest mirror",
 );
-const REVISION: Definition =
-    Definition::new("authd_mirror_revision", Stability::Alpha, "Revision up to which the mirror is applied");
+const REVISION: Definition = Definition::new(
+    "authd_mirror_revision",
+    Stability::Alpha,
+    "Revision up to which the mirror is applied; the oldest one of several apids",
+);
 const SYNCED: Definition = Definition::new(
     "authd_mirror_synced",
     Stability::Alpha,
-    "1 while the mirror stream of apid is open and the mirror is complete",
+    "1 while the mirror of each connected apid is complete, and at least one exists",
 );
 
 /// Binds the address and serves in the background.
@@ -46,12 +51,12 @@ const SYNCED: Definition = Definition::new(
 /// The address cannot be bound.
 pub(crate) async fn serve(
     address: SocketAddr,
-    mirror: &Arc<Mirror>,
+    mirrors: &Arc<Mirrors>,
     metrics: &Arc<Metrics>,
 ) -> std::io::Result<()> {
     let listener = Listener::tcp(address.ip(), address.port()).await?;
     tracing::info!(address = %listener.address().unwrap_or(address), "serving metrics and health");
-    let router = router(mirror, metrics);
+    let router = router(mirrors, metrics);
     let handler = move |request: Request<Incoming>, _: Arc<ConnectionInfo>| {
         // `call` needs no `poll_ready` here: a router without middleware is always ready, and does not fail.
         let response = router.clone().call(request);
@@ -73,13 +78,16 @@ pub(crate) async fn serve(
 }
 
 /// Returns the routes of the listener.
-fn router(mirror: &Arc<Mirror>, metrics: &Arc<Metrics>) -> Router {
-    register_mirror_metrics(metrics, mirror);
+fn router(mirrors: &Arc<Mirrors>, metrics: &Arc<Metrics>) -> Router {
+    register_mirror_metrics(metrics, mirrors);
     let liveness = Checks::new().with("ping", || Ok(()));
-    let checked_mirror = Arc::clone(mirror);
+    let complete = mirrors.complete();
     let readiness = liveness.clone().with("mirror", move || {
-        let is_synced = checked_mirror.progress().synced;
-        if is_synced { Ok(()) } else { Err("the mirror stream of apid is not open and complete".to_owned()) }
+        if *complete.borrow() > 0 {
+            Ok(())
+        } else {
+            Err("no mirror stream of an apid is open and complete".to_owned())
+        }
     });
     let metrics = Arc::clone(metrics);
     let metrics_response = async move || ([(CONTENT_TYPE, MEDIA_TYPE)], metrics.text());
@@ -103,20 +111,28 @@ fn health_routes(endpoint: &'static str, checks: Checks) -> Router {
         .route(&format!("/{endpoint}/{{*check}}"), get(response))
 }
 
-/// Registers the metrics of the mirror, which each scrape takes from the mirror.
-fn register_mirror_metrics(metrics: &Metrics, mirror: &Arc<Mirror>) {
-    let [roles, bindings, revision, synced] =
-        [&ROLES, &BINDINGS, &REVISION, &SYNCED].map(|definition| metrics.single_gauge(definition));
-    let mirror = Arc::clone(mirror);
+/// Registers the metrics of the mirrors, which each scrape takes from the mirrors.
+fn register_mirror_metrics(metrics: &Metrics, mirrors: &Arc<Mirrors>) {
+    let [apids, roles, bindings, revision, synced] =
+        [&APIDS, &ROLES, &BINDINGS, &REVISION, &SYNCED].map(|definition| metrics.single_gauge(definition));
+    let mirrors = Arc::clone(mirrors);
     metrics.collect_with(move || {
-        let progress = mirror.progress();
-        let (role_count, binding_count) =
-            mirror.policy(0).map(|policy| policy.role_and_binding_counts()).unwrap_or_default();
+        let all = mirrors.all();
         let as_gauge_value = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let counts = all.iter().map(|mirror| {
+            mirror.policy(0).map(|policy| policy.role_and_binding_counts()).unwrap_or_default()
+        });
+        let (role_count, binding_count) =
+            counts.fold((0, 0), |(roles, bindings), (more_roles, more_bindings)| {
+                (roles.max(more_roles), bindings.max(more_bindings))
+            });
+        let oldest = all.iter().map(|mirror| mirror.progress().revision).min().unwrap_or_default();
+        let is_synced = !all.is_empty() && all.iter().all(|mirror| mirror.progress().synced);
+        apids.set(as_gauge_value(all.len()));
         roles.set(as_gauge_value(role_count));
         bindings.set(as_gauge_value(binding_count));
-        revision.set(i64::try_from(progress.revision).unwrap_or(i64::MAX));
-        synced.set(i64::from(progress.synced));
+        revision.set(i64::try_from(oldest).unwrap_or(i64::MAX));
+        synced.set(i64::from(is_synced));
     });
 }
 
@@ -150,9 +166,9 @@ mod tests {
     #[test]
     fn metric_families_are_in_table_with_type_stability_and_labels() {
         let registry = Arc::<Metrics>::default();
-        let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
+        let mirrors = Mirrors::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()), true);
         let clock = ManualClock::at(jiff::Timestamp::UNIX_EPOCH);
-        register_mirror_metrics(&registry, &mirror);
+        register_mirror_metrics(&registry, &mirrors);
         RequestMetrics::register(&registry, ["x509"]);
         let authz = AuthzMetrics::register(&registry);
         authz.counters("RBAC", "rbac").observe_condition(Duration::ZERO);
@@ -182,8 +198,8 @@ mod tests {
 
     #[tokio::test]
     async fn monitoring_paths_return_health_metrics_or_404() {
-        let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
-        let router = router(&mirror, &Arc::default());
+        let mirrors = Mirrors::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()), true);
+        let router = router(&mirrors, &Arc::default());
         for (path, status, text) in [
             ("/livez", 200, "ok"),
             ("/healthz", 200, "ok"),
@@ -205,7 +221,7 @@ mod tests {
         assert_eq!((status, content_type.as_str()), (200, MEDIA_TYPE));
         assert!(body.contains("\nauthd_mirror_synced 0\n"), "{body}");
 
-        let mut feed = mirror.begin();
+        let mut feed = mirrors.of_apid("one").begin();
         feed.synced(1).unwrap();
         assert_eq!(get(&router, "/readyz").await.0, 200, "the mirror is complete");
     }

@@ -19,8 +19,8 @@ use super::{
     AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
     agnostic_audiences,
 };
+use crate::mirror::MirrorNotReady;
 use crate::mirror::identities::TokenSecret;
-use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::bootstrap::{parse_expiration, split_token};
 
 /// The group of each user with a bootstrap token. Extra groups begin with this text and a colon.
@@ -28,17 +28,15 @@ const GROUP: &str = "system:bootstrappers";
 
 struct BootstrapTokens {
     names: Arc<Names>,
-    mirror: Arc<Mirror>,
     api_audiences: Vec<String>,
 }
 
-pub(super) fn build(settings: &AuthnSettings, mirror: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+pub(super) fn build(settings: &AuthnSettings) -> Option<Arc<dyn Authenticator>> {
     if !settings.bootstrap_tokens {
         return None;
     }
     Some(Arc::new(BootstrapTokens {
         names: Arc::clone(&settings.names),
-        mirror: Arc::clone(mirror),
         api_audiences: settings.api_audiences.clone(),
     }))
 }
@@ -48,12 +46,12 @@ impl Authenticator for BootstrapTokens {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        context: AuthnContext,
+        context: AuthnContext<'_>,
     ) -> Result<Outcome, MirrorNotReady> {
         let Some((id, secret)) = split_token(credentials.token) else { return Ok(Outcome::NotApplicable) };
         let name = format!("bootstrap-token-{id}");
         let namespace = self.names.system_namespace;
-        let token_secret = self.mirror.identities(context.at_least)?.secret(namespace, &name).map(Arc::clone);
+        let token_secret = context.at_least.identities()?.secret(namespace, &name).map(Arc::clone);
         let Some(token_secret) = token_secret else {
             return Ok(Outcome::Rejected(format!("there is no token Secret `{namespace}/{name}`")));
         };

@@ -40,7 +40,7 @@ pub use request_header::ProxySettings;
 pub use token_file::TokenFile;
 pub use x509::trust::{Trust, TrustFiles};
 
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::{AtLeast, MirrorNotReady};
 use crate::tokens::service_account::Issuer;
 
 /// The configuration of the authenticators.
@@ -81,7 +81,7 @@ pub struct Credentials<'a> {
     pub token: &'a str,
     /// The request headers that name a user if an authenticating proxy set them; names in lower case.
     pub proxy_headers: &'a [Header],
-    /// Why a received credential cannot be parsed; empty if there is no such credential.
+    /// The reason why a received credential cannot be parsed; empty if each can be parsed.
     pub unreadable: &'a str,
     /// Audiences that the credential must be valid for; empty means those of the API server.
     pub audiences: &'a [String],
@@ -89,13 +89,13 @@ pub struct Credentials<'a> {
     pub path: &'a str,
 }
 
-/// The time and the minimum revision of a request.
+/// The time and the stored objects of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct AuthnContext {
+pub struct AuthnContext<'m> {
     /// The current wall-clock time.
     pub now: Timestamp,
-    /// The minimum mirror revision of an authentication that reads the mirror.
-    pub at_least: u64,
+    /// The mirror of the apid that sent the request, at its minimum revision.
+    pub at_least: AtLeast<'m>,
 }
 
 /// The result of one authenticator.
@@ -148,7 +148,7 @@ pub struct AuthenticatedIdentity {
     pub anonymous: bool,
     /// The stored objects whose deletion ends the identity.
     pub depends_on: Vec<ObjectRef>,
-    /// How long an identity from a remote service may be cached; None for other authenticators.
+    /// The time for which an identity from a remote service may be cached; None for other authenticators.
     pub ttl: Option<Duration>,
 }
 
@@ -167,7 +167,7 @@ pub struct Rejection {
     /// The name of each rejecting authenticator with the failed check; empty if the request has no
     /// credentials.
     pub checks: Vec<(&'static str, String)>,
-    /// How long the rejection may be cached; None if no authenticator limits this time.
+    /// The time for which the rejection may be cached; None if no authenticator limits this time.
     pub ttl: Option<Duration>,
 }
 
@@ -197,12 +197,12 @@ trait Authenticator: Send + Sync {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        context: AuthnContext,
+        context: AuthnContext<'_>,
     ) -> Result<Outcome, MirrorNotReady>;
 }
 
 /// Builds an authenticator. Returns None if it is not configured.
-type BuildAuthenticator = fn(&AuthnSettings, &Arc<Mirror>) -> Option<Arc<dyn Authenticator>>;
+type BuildAuthenticator = fn(&AuthnSettings) -> Option<Arc<dyn Authenticator>>;
 
 /// All authenticators with their names, in the order in which they run.
 const METHODS: &[(&str, BuildAuthenticator)] = &[
@@ -223,9 +223,9 @@ pub struct AuthenticatorUnion {
 }
 
 impl AuthenticatorUnion {
-    /// Builds the configured authenticators. Those that check stored objects read them from `mirror`.
-    pub fn build(settings: &AuthnSettings, mirror: &Arc<Mirror>) -> Self {
-        let methods = METHODS.iter().filter_map(|(name, build)| Some((*name, build(settings, mirror)?)));
+    /// Builds the configured authenticators.
+    pub fn build(settings: &AuthnSettings) -> Self {
+        let methods = METHODS.iter().filter_map(|(name, build)| Some((*name, build(settings)?)));
         AuthenticatorUnion {
             methods: methods.collect(),
             anonymous: settings.anonymous.clone(),
@@ -258,7 +258,7 @@ impl AuthenticatorUnion {
     pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        context: AuthnContext,
+        context: AuthnContext<'_>,
     ) -> Result<Result<(AuthenticatedIdentity, &'static str), AuthnError>, MirrorNotReady> {
         let (mut checks, mut undecided) = (Vec::new(), Vec::new());
         let mut ttl: Option<Duration> = None;
@@ -296,7 +296,7 @@ impl AuthenticatorUnion {
     pub async fn opinions(
         &self,
         credentials: Credentials<'_>,
-        context: AuthnContext,
+        context: AuthnContext<'_>,
         clock: &dyn Clock,
     ) -> Result<Vec<AuthnOpinion>, MirrorNotReady> {
         let mut opinions = Vec::new();
@@ -337,7 +337,7 @@ impl std::fmt::Debug for AuthenticatorUnion {
 async fn consult(
     method: &dyn Authenticator,
     credentials: Credentials<'_>,
-    context: AuthnContext,
+    context: AuthnContext<'_>,
 ) -> Result<Outcome, MirrorNotReady> {
     let mut outcome = method.authenticate(credentials, context).await?;
     if let Outcome::Accepted(accepted) = &mut outcome {
@@ -368,7 +368,11 @@ mod tests {
 
     #[async_trait]
     impl Authenticator for FixedAuthenticator {
-        async fn authenticate(&self, _: Credentials<'_>, _: AuthnContext) -> Result<Outcome, MirrorNotReady> {
+        async fn authenticate(
+            &self,
+            _: Credentials<'_>,
+            _: AuthnContext<'_>,
+        ) -> Result<Outcome, MirrorNotReady> {
             Ok((self.0)())
         }
     }
@@ -412,7 +416,8 @@ mod tests {
                 .collect();
             let anonymous = Anonymous { enabled: anonymous, paths: Vec::new() };
             let union = AuthenticatorUnion { methods, anonymous, api_audiences: Vec::new() };
-            let context = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
+            let mirror = crate::mirror::Mirror::empty();
+            let context = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: mirror.at_least(0) };
             let got = union.authenticate(Credentials { token, ..Credentials::default() }, context).await;
             match got.unwrap() {
                 Ok((accepted, _)) => {
@@ -438,7 +443,8 @@ mod tests {
         };
         let mut union = AuthenticatorUnion::empty();
         union.methods.push(("m", Arc::new(FixedAuthenticator(anonymous))));
-        let context = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
+        let mirror = crate::mirror::Mirror::empty();
+        let context = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: mirror.at_least(0) };
         let got = union.authenticate(Credentials { token: "t", ..Credentials::default() }, context).await;
         assert!(got.unwrap().unwrap().0.user.groups.is_empty());
     }

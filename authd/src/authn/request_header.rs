@@ -28,7 +28,7 @@ use super::x509::subject::CertificateSubject;
 use super::x509::trust::{PeerKind, Trust};
 use super::x509::with_description;
 use super::{AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome};
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::MirrorNotReady;
 
 /// The flags of the authenticator. Header names and prefixes are in lower case.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ struct RequestHeaders {
     settings: ProxySettings,
 }
 
-pub(super) fn build(settings: &AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+pub(super) fn build(settings: &AuthnSettings) -> Option<Arc<dyn Authenticator>> {
     if !settings.trust.trusts(PeerKind::Proxy) || settings.proxy.username.is_empty() {
         return None;
     }
@@ -62,7 +62,7 @@ impl Authenticator for RequestHeaders {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        context: AuthnContext,
+        context: AuthnContext<'_>,
     ) -> Result<Outcome, MirrorNotReady> {
         let Credentials { certificates, proxy_headers: headers, .. } = credentials;
         let is_username = |header: &Header| self.settings.username.contains(&header.name);

@@ -26,8 +26,8 @@ use super::{
     AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
     agnostic_audiences,
 };
+use crate::mirror::MirrorNotReady;
 use crate::mirror::identities::{Identities, IdentityObject};
-use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::service_account::{Claims, Issuer, ObjectIdentity, subject};
 
 /// The maximum number of audiences of a token in a log line; the number of further audiences follows.
@@ -36,15 +36,13 @@ const MAX_SHOWN_AUDIENCES: usize = 5;
 struct ServiceAccounts {
     names: Arc<Names>,
     issuer: Arc<Issuer>,
-    mirror: Arc<Mirror>,
     checks_objects: bool,
 }
 
-pub(super) fn build(settings: &AuthnSettings, mirror: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+pub(super) fn build(settings: &AuthnSettings) -> Option<Arc<dyn Authenticator>> {
     Some(Arc::new(ServiceAccounts {
         names: Arc::clone(&settings.names),
         issuer: settings.issuer.clone()?,
-        mirror: Arc::clone(mirror),
         checks_objects: settings.service_account_lookup,
     }))
 }
@@ -54,7 +52,7 @@ impl Authenticator for ServiceAccounts {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        context: AuthnContext,
+        context: AuthnContext<'_>,
     ) -> Result<Outcome, MirrorNotReady> {
         let Some(read) = self.issuer.read(credentials.token, context.now) else {
             return Ok(Outcome::NotApplicable);
@@ -72,7 +70,7 @@ impl ServiceAccounts {
         &self,
         claims: &Claims,
         credentials: Credentials<'_>,
-        context: AuthnContext,
+        context: AuthnContext<'_>,
     ) -> Result<Result<AuthenticatedIdentity, String>, MirrorNotReady> {
         let api_audiences = self.issuer.audiences();
         let audiences = if claims.legacy {
@@ -100,7 +98,7 @@ impl ServiceAccounts {
         };
         if self.checks_objects {
             let invalid_since = self.names.label_key("legacy-token-invalid-since");
-            let identities = self.mirror.identities(context.at_least)?;
+            let identities = context.at_least.identities()?;
             if let Err(check) = record_dependencies(
                 &identities,
                 claims,
@@ -113,7 +111,7 @@ impl ServiceAccounts {
             }
         }
         if let Some(secret) = claims.private.secret.as_ref().filter(|_| claims.legacy) {
-            self.mirror.record_use(&claims.private.namespace, &secret.name);
+            context.at_least.record_use(&claims.private.namespace, &secret.name);
         }
         if let Some(warn) = claims.private.warnafter.filter(|warn| context.now.as_second() > *warn) {
             tracing::info!(

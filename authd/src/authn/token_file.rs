@@ -26,7 +26,7 @@ use super::{
     agnostic_audiences,
 };
 use crate::config_error::ConfigError;
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::MirrorNotReady;
 
 /// The tokens of a file with their users.
 pub struct TokenFile {
@@ -36,7 +36,7 @@ pub struct TokenFile {
     api_audiences: Vec<String>,
 }
 
-pub(super) fn build(settings: &AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+pub(super) fn build(settings: &AuthnSettings) -> Option<Arc<dyn Authenticator>> {
     settings.token_file.clone().map(|file| file as Arc<dyn Authenticator>)
 }
 
@@ -126,7 +126,7 @@ impl Authenticator for TokenFile {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        _context: AuthnContext,
+        _context: AuthnContext<'_>,
     ) -> Result<Outcome, MirrorNotReady> {
         Ok(self.check(credentials))
     }

@@ -19,7 +19,6 @@
 //! Like Kubernetes, but unknown fields are errors.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use apimachinery::attributes::Attributes;
 use apimachinery::decision::{Decision, Verdict};
@@ -31,7 +30,7 @@ use serde::Deserialize;
 use super::entry::Entry;
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::{AtLeast, MirrorNotReady};
 use crate::rules::PolicyRule;
 use crate::rules::rule::{path_covers, string_list};
 
@@ -43,11 +42,7 @@ struct Abac {
     policies: Vec<AbacPolicy>,
 }
 
-pub(super) fn build(
-    settings: &Settings,
-    _: &Entry,
-    _: &Arc<Mirror>,
-) -> Result<Box<dyn Authorizer>, ConfigError> {
+pub(super) fn build(settings: &Settings, _: &Entry) -> Result<Box<dyn Authorizer>, ConfigError> {
     let Some(file) = &settings.policy_file else {
         return Err(ConfigError::Combination("mode ABAC needs --authorization-policy-file".to_owned()));
     };
@@ -258,7 +253,7 @@ impl Authorizer for Abac {
         Ok(AuthzOutcome { decision, any_name: attributes.resource_request, ..AuthzOutcome::default() })
     }
 
-    fn rules(&self, user: &UserInfo, namespace: &str, _: u64) -> Result<Rules, MirrorNotReady> {
+    fn rules(&self, user: &UserInfo, namespace: &str, _: AtLeast<'_>) -> Result<Rules, MirrorNotReady> {
         let applicable = self.policies.iter().filter(|policy| {
             policy.applies_to(user) && (policy.namespace == "*" || policy.namespace == namespace)
         });
@@ -364,7 +359,9 @@ mod tests {
         ] {
             let mode = Abac { policies: parse(&file(&[spec]), &names()).unwrap() };
             let (user, attributes) = (user(user_name), request(request_text));
-            let authz_request = AuthzRequest { user: &user, attributes: &attributes, at_least: u64::MAX };
+            let mirror = crate::mirror::Mirror::empty();
+            let at_least = mirror.at_least(u64::MAX);
+            let authz_request = AuthzRequest { user: &user, attributes: &attributes, at_least };
             let answer = mode.authorize(authz_request).await.unwrap();
             assert_eq!(answer.decision.allowed(), allowed, "{spec}: {user_name} {request_text}");
             assert_eq!(answer.decision.reason, if allowed { "" } else { "No policy matched." });
@@ -407,11 +404,13 @@ mod tests {
         let text = format!("# team policies\n\n{text}\n  \n");
         let mode = Abac { policies: parse(&text, &names()).unwrap() };
         let (user, attributes) = (user("alice"), request("create pods a"));
-        let authz_request = AuthzRequest { user: &user, attributes: &attributes, at_least: 0 };
+        let mirror = crate::mirror::Mirror::empty();
+        let at_least = mirror.at_least(0);
+        let authz_request = AuthzRequest { user: &user, attributes: &attributes, at_least };
         assert!(mode.authorize(authz_request).await.unwrap().decision.allowed());
-        let rules = mode.rules(&user, "a", 0).unwrap();
+        let rules = mode.rules(&user, "a", at_least).unwrap();
         assert_eq!((rules.rules.len(), rules.incomplete), (4, false));
-        assert!(mode.rules(&user, "b", 0).unwrap().rules.is_empty());
+        assert!(mode.rules(&user, "b", at_least).unwrap().rules.is_empty());
     }
 
     #[test]

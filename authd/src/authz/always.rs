@@ -1,7 +1,5 @@
 //! The authorizers AlwaysAllow and AlwaysDeny, for tests (requirements A-MODE-1 to A-MODE-4).
 
-use std::sync::Arc;
-
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
@@ -10,19 +8,19 @@ use super::entry::Entry;
 use super::escalation::full_access_rules;
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::{AtLeast, MirrorNotReady};
 
 struct ConstantAuthorizer {
     verdict: Verdict,
     reason: &'static str,
 }
 
-pub(super) fn allow(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError> {
+pub(super) fn allow(_: &Settings, _: &Entry) -> Result<Box<dyn Authorizer>, ConfigError> {
     Ok(Box::new(ConstantAuthorizer { verdict: Verdict::Allow, reason: "" }))
 }
 
 /// Builds AlwaysDeny, which has no opinion, as in Kubernetes: a later authorizer may allow.
-pub(super) fn deny(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError> {
+pub(super) fn deny(_: &Settings, _: &Entry) -> Result<Box<dyn Authorizer>, ConfigError> {
     Ok(Box::new(ConstantAuthorizer { verdict: Verdict::NoOpinion, reason: "Everything is forbidden." }))
 }
 
@@ -34,7 +32,7 @@ impl Authorizer for ConstantAuthorizer {
         Ok(AuthzOutcome { decision, any_name: true, ..AuthzOutcome::default() })
     }
 
-    fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, MirrorNotReady> {
+    fn rules(&self, _: &UserInfo, _: &str, _: AtLeast<'_>) -> Result<Rules, MirrorNotReady> {
         if self.verdict != Verdict::Allow {
             return Ok(Rules::default());
         }

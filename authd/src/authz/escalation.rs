@@ -14,7 +14,7 @@ use apimachinery::user::UserInfo;
 use authproto::auth::{self, covers_request::What};
 
 use super::{AuthzRequest, Union};
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::{AtLeast, MirrorNotReady};
 use crate::rules::covers::{MAX_COMPARISONS, MissingRules, compact, format_rule, missing_rules, quote_list};
 use crate::rules::rule::string_list;
 use crate::rules::{PolicyRule, RoleKind, RulesLimit, UserRules};
@@ -67,12 +67,11 @@ impl<'r> WrittenObject<'r> {
 /// [`MirrorNotReady`].
 pub async fn check(
     modes: &Union,
-    mirror: &Mirror,
     group: &str,
     user: &UserInfo,
     written: WrittenObject<'_>,
     namespace: &str,
-    at_least: u64,
+    at_least: AtLeast<'_>,
 ) -> Result<Coverage, MirrorNotReady> {
     let (verb, resource, name) = match written {
         WrittenObject::Role(role) => ("escalate", role.resource.as_str(), role.name.as_str()),
@@ -92,7 +91,7 @@ pub async fn check(
     if modes.authorize(authz_request).await?.decision.allowed() {
         return Ok(Coverage::Covered);
     }
-    let policy = mirror.policy(at_least)?;
+    let policy = at_least.policy()?;
     let UserRules { rules: granted, problems, .. } = policy.rules_of(user, namespace, RulesLimit::NONE);
     let (requested, aggregates) = match written {
         WrittenObject::Role(role) => (role.rules.iter().map(PolicyRule::from).collect(), role.aggregates),
@@ -176,6 +175,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::mirror::Mirror;
     use apimachinery::names::{Names, Preset};
     use auth::mirror_object::Kind;
     use futures_util::FutureExt as _;
@@ -247,7 +247,7 @@ mod tests {
 
     fn ask(name: &str, groups: &[&str], namespace: &str, what: What) -> Coverage {
         let (mirror, _feed) = mirror();
-        let modes = Union::from_flag("RBAC", &mirror);
+        let modes = Union::from_flag("RBAC");
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
         let user = UserInfo { name: name.into(), groups, ..UserInfo::default() };
         let request = auth::CoversRequest {
@@ -256,7 +256,7 @@ mod tests {
             ..auth::CoversRequest::default()
         };
         let written = WrittenObject::from_request(&request).unwrap();
-        check(&modes, &mirror, GROUP, &user, written, namespace, 1)
+        check(&modes, GROUP, &user, written, namespace, mirror.at_least(1))
             .now_or_never()
             .expect("the check does not wait")
             .unwrap()

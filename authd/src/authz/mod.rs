@@ -39,7 +39,7 @@ use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
 use crate::config_error::ConfigError;
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::{AtLeast, MirrorNotReady};
 use crate::rules::{Explanation, PolicyRule};
 use crate::webhook::WebhookContext;
 use conditions::{ConditionResult, Conditions};
@@ -58,8 +58,8 @@ pub struct AuthzRequest<'a> {
     pub user: &'a UserInfo,
     /// The attributes of the request.
     pub attributes: &'a Attributes,
-    /// The minimum mirror revision of the policy.
-    pub at_least: u64,
+    /// The mirror of the apid that sent the request, at its minimum revision.
+    pub at_least: AtLeast<'a>,
 }
 
 /// The decision of one authorizer, or of all together.
@@ -71,7 +71,7 @@ pub struct AuthzOutcome {
     pub depends_on: Dependencies,
     /// The decision applies to every object name of the same resource and namespace.
     pub any_name: bool,
-    /// How long a decision that involves a webhook may be cached.
+    /// The time for which a decision that involves a webhook may be cached.
     /// None if the decision is valid until its dependencies change.
     pub ttl: Option<Duration>,
 }
@@ -113,7 +113,8 @@ impl Settings {
 #[async_trait]
 trait Authorizer: Send + Sync {
     async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady>;
-    fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady>;
+    fn rules(&self, user: &UserInfo, namespace: &str, at_least: AtLeast<'_>)
+    -> Result<Rules, MirrorNotReady>;
 
     /// Explains the opinion; the explanation of an authorizer without rules in memory is empty.
     fn explain(&self, _: AuthzRequest<'_>) -> Result<Explanation, MirrorNotReady> {
@@ -122,7 +123,7 @@ trait Authorizer: Send + Sync {
 }
 
 /// Builds an authorizer. The error names the invalid flag or file.
-type BuildAuthorizer = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError>;
+type BuildAuthorizer = fn(&Settings, &Entry) -> Result<Box<dyn Authorizer>, ConfigError>;
 
 /// All authorizer types with their `--help` texts.
 const MODES: &[(&str, &str, BuildAuthorizer)] = &[
@@ -270,12 +271,12 @@ impl Mode {
 }
 
 impl Union {
-    /// Builds the authorizers, which read their policy from `mirror`.
+    /// Builds the authorizers.
     ///
     /// # Errors
     ///
     /// One error for each authorizer that cannot be built.
-    pub fn build(modes: &Modes, settings: &Settings, mirror: &Arc<Mirror>) -> Result<Self, Vec<ConfigError>> {
+    pub fn build(modes: &Modes, settings: &Settings) -> Result<Self, Vec<ConfigError>> {
         let mut authorizers = Vec::new();
         let mut errors = Vec::new();
         for entry in &modes.entries {
@@ -283,7 +284,7 @@ impl Union {
             let Some((.., build)) = MODES.iter().find(|(known, ..)| known == kind) else {
                 continue;
             };
-            match build(settings, entry, mirror) {
+            match build(settings, entry) {
                 Ok(authorizer) => authorizers.push(Mode {
                     name: name.clone(),
                     kind,
@@ -310,10 +311,10 @@ impl Union {
 
     /// Builds the authorizers of a value of `--authorization-mode`.
     #[cfg(test)]
-    pub(crate) fn from_flag(flag: &str, mirror: &Arc<Mirror>) -> Self {
+    pub(crate) fn from_flag(flag: &str) -> Self {
         let modes = Modes::parse(Some(flag)).expect("a good flag");
         let settings = Settings::new(WebhookContext::new(Arc::new(tests::names()), Arc::default()));
-        Union::build(&modes, &settings, mirror).expect("modes that can be made")
+        Union::build(&modes, &settings).expect("modes that can be made")
     }
 
     /// Whether a decision may call a webhook.
@@ -407,7 +408,12 @@ impl Union {
     /// # Errors
     ///
     /// [`MirrorNotReady`].
-    pub fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady> {
+    pub fn rules(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+        at_least: AtLeast<'_>,
+    ) -> Result<Rules, MirrorNotReady> {
         let mut all = Rules::default();
         for mode in &self.modes {
             let rules = mode.authorizer.rules(user, namespace, at_least)?;
@@ -451,6 +457,7 @@ fn add_dependencies(all: &mut Dependencies, more: Dependencies) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mirror::Mirror;
     use apimachinery::names::{Names, Preset};
     use futures_util::FutureExt as _;
 
@@ -498,10 +505,11 @@ mod tests {
             ("Node,RBAC", Verdict::NoOpinion, "", true),
             ("Node", Verdict::NoOpinion, "", false),
         ] {
-            let union = Union::from_flag(modes, &mirror);
+            let union = Union::from_flag(modes);
             let decide =
                 |request| union.authorize(request).now_or_never().expect("it does not wait").unwrap();
-            let request_of = |user| AuthzRequest { user, attributes: &attributes, at_least: 1 };
+            let request_of =
+                |user| AuthzRequest { user, attributes: &attributes, at_least: mirror.at_least(1) };
             let answer = decide(request_of(&user));
             assert_eq!(
                 (answer.decision.verdict, answer.decision.reason.as_str()),
@@ -511,7 +519,7 @@ mod tests {
             let namespaces: &[&str] = if rbac { &["a"] } else { &[] };
             assert_eq!(answer.depends_on.rbac_cluster, rbac, "{modes}");
             assert_eq!(answer.depends_on.rbac_namespace, namespaces, "{modes}");
-            let answer = decide(AuthzRequest { at_least: u64::MAX, ..request_of(&master) });
+            let answer = decide(AuthzRequest { at_least: mirror.at_least(u64::MAX), ..request_of(&master) });
             assert!(
                 answer.decision.allowed() && answer.depends_on == Dependencies::default(),
                 "{modes}: masters"

@@ -6,8 +6,6 @@
 //! bindings only.
 //! Every other decision on a namespaced request also depends on the Roles and RoleBindings of its namespace.
 
-use std::sync::Arc;
-
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
@@ -16,7 +14,7 @@ use authproto::auth::Dependencies;
 use super::entry::Entry;
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::{AtLeast, MirrorNotReady};
 use crate::rules::{Explanation, RbacDecision, RulesLimit, UserRules};
 
 /// The maximum number of rules in a list of the rules of a user.
@@ -25,23 +23,17 @@ const MAX_RULES: usize = 10_000;
 const MAX_RULE_BYTES: usize = 4 * 1024 * 1024;
 const LIST_LIMIT: RulesLimit = RulesLimit::new(MAX_RULES, MAX_RULE_BYTES);
 
-struct Rbac {
-    mirror: Arc<Mirror>,
-}
+struct Rbac;
 
-pub(super) fn build(
-    _: &Settings,
-    _: &Entry,
-    mirror: &Arc<Mirror>,
-) -> Result<Box<dyn Authorizer>, ConfigError> {
-    Ok(Box::new(Rbac { mirror: Arc::clone(mirror) }))
+pub(super) fn build(_: &Settings, _: &Entry) -> Result<Box<dyn Authorizer>, ConfigError> {
+    Ok(Box::new(Rbac))
 }
 
 #[async_trait]
 impl Authorizer for Rbac {
     async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
         let AuthzRequest { user, attributes, at_least } = request;
-        let rbac_decision = self.mirror.policy(at_least)?.decide(user, attributes);
+        let rbac_decision = at_least.policy()?.decide(user, attributes);
         let (verdict, reason, any_name, cluster_wide) = match rbac_decision {
             RbacDecision::Allowed { reason, cluster_wide, any_name } => {
                 (Verdict::Allow, reason, any_name, cluster_wide)
@@ -72,9 +64,14 @@ impl Authorizer for Rbac {
         Ok(AuthzOutcome { decision, depends_on, any_name, ..AuthzOutcome::default() })
     }
 
-    fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady> {
+    fn rules(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+        at_least: AtLeast<'_>,
+    ) -> Result<Rules, MirrorNotReady> {
         let UserRules { rules, mut problems, is_truncated } =
-            self.mirror.policy(at_least)?.rules_of(user, namespace, LIST_LIMIT);
+            at_least.policy()?.rules_of(user, namespace, LIST_LIMIT);
         if is_truncated {
             problems.push(format!(
                 "the list ends at the limit of {MAX_RULES} rules and {MAX_RULE_BYTES} bytes; further rules are left out"
@@ -86,6 +83,6 @@ impl Authorizer for Rbac {
 
     fn explain(&self, request: AuthzRequest<'_>) -> Result<Explanation, MirrorNotReady> {
         let AuthzRequest { user, attributes, at_least } = request;
-        Ok(self.mirror.policy(at_least)?.explain(user, attributes))
+        Ok(at_least.policy()?.explain(user, attributes))
     }
 }

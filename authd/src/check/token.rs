@@ -81,7 +81,7 @@ async fn authenticate(
         bootstrap_tokens: false,
     };
     let mirror = Mirror::new(Arc::clone(&context.names));
-    let union = AuthenticatorUnion::build(&settings, &mirror);
+    let union = AuthenticatorUnion::build(&settings);
     let (sender, mut missing_keys) = watch::channel(count > 0);
     issuers.start(IssuerHooks {
         metrics: JwtMetrics::register(&Metrics::new()),
@@ -94,7 +94,7 @@ async fn authenticate(
     // After the timeout the check continues: a token of an issuer with keys can still be checked.
     let _ = tokio::time::timeout(KEYS_TIMEOUT, missing_keys.wait_for(|is_missing| !is_missing)).await;
     let credentials = Credentials { token, ..Credentials::default() };
-    let context = AuthnContext { now: clock.now(), at_least: 0 };
+    let context = AuthnContext { now: clock.now(), at_least: mirror.at_least(0) };
     match union.authenticate(credentials, context).await {
         Ok(Ok((identity, _))) => Ok(describe(&identity.user)),
         Ok(Err(AuthnError::Rejection(rejection))) => Err(TokenCheckError::Rejected(rejection)),

@@ -15,6 +15,7 @@ pub mod authorization_source;
 mod authorization_webhook;
 mod certificates;
 pub mod file;
+pub mod listen;
 pub mod oidc;
 mod service_accounts;
 mod token_webhook;
@@ -42,6 +43,7 @@ use crate::webhook::WebhookContext;
 use authentication::Context;
 use authentication_source::{AuthenticationSource, LoadedConfiguration};
 use certificates::CertificateFlags;
+use listen::{ListenFlags, Listeners};
 pub use service_accounts::KeyFiles;
 use service_accounts::ServiceAccountTokenFlags;
 
@@ -56,32 +58,21 @@ pub struct Flags {
     /// ServerConfiguration whose section `authd` has flags; flags of the command line replace those of the file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Unix socket for apid
-    #[arg(long, value_name = "PATH")]
-    pub socket: PathBuf,
-    /// Mode of the socket: 0600, or 0660 for an apid that runs as another user of the same group
-    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = socket_mode)]
-    pub socket_mode: u32,
     /// Exit at end of file of standard input, so that the process ends with its parent
     #[arg(long)]
     pub exit_on_stdin_eof: bool,
     /// File of the generated key for service-account tokens, if no other key is set
     #[arg(long, value_name = "FILE")]
     pub generated_key_file: Option<PathBuf>,
+    /// The listeners.
+    #[command(flatten)]
+    pub listen: ListenFlags,
     /// The flags that apid reads too.
     #[command(flatten)]
     pub shared: SharedFlags,
     /// The flags that apid passes on.
     #[command(flatten)]
     pub authd: AuthdFlags,
-}
-
-fn socket_mode(text: &str) -> Result<u32, &'static str> {
-    match text {
-        "0600" | "600" => Ok(0o600),
-        "0660" | "660" => Ok(0o660),
-        _ => Err("the mode must be 0600 or 0660: each user who may use the socket gets any decision"),
-    }
 }
 
 fn after_help() -> String {
@@ -94,10 +85,8 @@ fn after_help() -> String {
 /// The checked command line, with the contents of the files that it names.
 #[derive(Debug)]
 pub struct Config {
-    /// The path of the Unix socket for apid.
-    pub socket: PathBuf,
-    /// The mode of the socket.
-    pub socket_mode: u32,
+    /// The listeners for apid.
+    pub listeners: Listeners,
     /// The names preset.
     pub names: Arc<Names>,
     /// Settings of the authenticators.
@@ -149,8 +138,7 @@ impl Config {
     pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
-        let Flags { socket, socket_mode, exit_on_stdin_eof, generated_key_file, shared, authd, config: _ } =
-            flags;
+        let Flags { listen, exit_on_stdin_eof, generated_key_file, shared, authd, config: _ } = flags;
         let names = Names::new(shared.names.names, &shared.names.api_domain)
             .map_err(|error| errors.push(ConfigError::flag("--api-domain", error.to_string())))
             .ok();
@@ -190,9 +178,7 @@ impl Config {
         let metrics_address = authd.controllers.metrics_address.as_deref();
         let metrics_address =
             metrics_address.and_then(|text| record(parse_loopback_address(text), &mut errors));
-        if socket.as_os_str().is_empty() {
-            errors.push(ConfigError::flag("--socket", "the path is empty"));
-        }
+        let listeners = listen::check(listen, &mut errors);
         let modes = modes.map(|modes| match authd.authorization.authorization_config {
             Some(_) => modes,
             None => {
@@ -288,8 +274,7 @@ impl Config {
             ..authz::Settings::new(webhook_context)
         };
         Ok(Config {
-            socket,
-            socket_mode,
+            listeners,
             names,
             authz,
             authn,

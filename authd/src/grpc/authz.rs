@@ -16,11 +16,14 @@ impl auth::authz_server::Authz for AuthzService {
         &self,
         request: Request<auth::RulesRequest>,
     ) -> Result<Response<auth::RulesResponse>, Status> {
+        let components = self.0.caller(request.metadata());
         let request = request.into_inner();
         let at_least = min_revision(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
-        let components = &self.0;
-        let list = || ready(components.config.current().authz.rules(&user, &request.namespace, at_least));
+        let list = || {
+            let authz = &components.config.current().authz;
+            ready(authz.rules(&user, &request.namespace, components.at_least(at_least)))
+        };
         let rules =
             components.retry_until_synced(at_least, list).await.map_err(status::mirror_unavailable)?;
         Ok(Response::new(auth::RulesResponse {
@@ -34,17 +37,18 @@ impl auth::authz_server::Authz for AuthzService {
         &self,
         request: Request<auth::CoversRequest>,
     ) -> Result<Response<auth::CoversResponse>, Status> {
+        let components = self.0.caller(request.metadata());
         let request = request.into_inner();
         let at_least = min_revision(request.at_least.as_ref());
         let user =
             request.user.clone().ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
-        let components = &self.0;
         let group = components.names.group("rbac.authorization");
         let written = WrittenObject::from_request(&request).map_err(status::incomplete_request)?;
         let namespace = request.namespace.as_str();
         let check = || async {
             let modes = &components.config.current().authz;
-            escalation::check(modes, &components.mirror, &group, &user, written, namespace, at_least).await
+            let policy = components.at_least(at_least);
+            escalation::check(modes, &group, &user, written, namespace, policy).await
         };
         let coverage = components.retry_until_synced(at_least, check).await;
         Ok(Response::new(match coverage.map_err(status::mirror_unavailable)? {

@@ -34,8 +34,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::metrics::RequestMetrics;
-use super::{Components, min_revision, status};
+use super::{Caller, Components, min_revision, status};
 use crate::active_config::ActiveConfig;
 use crate::authn::{AuthenticatedIdentity, AuthnContext, AuthnError, Credentials, Rejection, join_checks};
 use crate::authz::AuthzRequest;
@@ -56,9 +55,10 @@ impl auth::decide_server::Decide for DecideService {
         &self,
         request: Request<Streaming<auth::DecideRequest>>,
     ) -> Result<Response<ResponseStream>, Status> {
+        let components = self.0.caller(request.metadata());
         let requests = request.into_inner();
         Ok(Response::new(ResponseStream {
-            components: self.0.clone(),
+            components,
             requests,
             ended: false,
             verification: None,
@@ -71,7 +71,7 @@ type PendingResponse = Pin<Box<dyn Future<Output = auth::DecideResponse> + Send>
 
 /// The response stream: reads requests and yields responses.
 pub(super) struct ResponseStream {
-    components: Components,
+    components: Caller,
     requests: Streaming<auth::DecideRequest>,
     ended: bool,
     /// The verification of the credentials that were read last. If the stream has other work, a separate task
@@ -141,7 +141,7 @@ struct Verification {
 
 impl Verification {
     fn new(
-        components: &Components,
+        components: &Caller,
         permit: OwnedSemaphorePermit,
         request: auth::AuthenticateRequest,
         id: u64,
@@ -177,7 +177,7 @@ impl Verification {
     }
 }
 
-fn handle_request(components: &Components, request: auth::DecideRequest, waiting: usize) -> Reply {
+fn handle_request(components: &Caller, request: auth::DecideRequest, waiting: usize) -> Reply {
     let id = request.id;
     begin_response(components, request, waiting).unwrap_or_else(|failure| {
         Reply::Immediate(respond(id, &components.config.current(), Answer::Failure(failure)))
@@ -190,7 +190,7 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
 ///
 /// The failure of a request that is malformed or exceeds a limit.
 fn begin_response(
-    components: &Components,
+    components: &Caller,
     request: auth::DecideRequest,
     waiting: usize,
 ) -> Result<Reply, auth::Failure> {
@@ -246,7 +246,7 @@ fn respond(id: u64, active: &ActiveConfig, answer: Answer) -> auth::DecideRespon
 /// Decides a query. Responds at once if no wait is needed, else when the query is decided, or with a failure
 /// after [`MIRROR_TIMEOUT`](super::MIRROR_TIMEOUT). `waiting` is the number of waiting requests of the stream.
 fn decide(
-    components: &Components,
+    components: &Caller,
     waiting: usize,
     query: AuthzQuery,
     id: u64,
@@ -257,7 +257,7 @@ fn decide(
         let components = task_components;
         let decide = || async {
             let active = components.config.current();
-            authorize(&active, &components.metrics, &query).await.map(|answer| (active, answer))
+            authorize(&active, &components, &query).await.map(|answer| (active, answer))
         };
         match components.retry_until_synced(query.at_least, decide).await {
             Ok((active, answer)) => respond(id, &active, Answer::Authorize(answer)),
@@ -296,12 +296,15 @@ impl AuthzQuery {
 
 async fn authorize(
     active: &ActiveConfig,
-    metrics: &RequestMetrics,
+    components: &Caller,
     query: &AuthzQuery,
 ) -> Result<auth::AuthorizeResponse, MirrorNotReady> {
     let AuthzQuery { user, attributes, at_least } = query;
-    let answer = active.authz.authorize(AuthzRequest { user, attributes, at_least: *at_least }).await?;
-    metrics.count_decision(answer.decision.verdict);
+    let answer = active
+        .authz
+        .authorize(AuthzRequest { user, attributes, at_least: components.at_least(*at_least) })
+        .await?;
+    components.metrics.count_decision(answer.decision.verdict);
     let verdict = match answer.decision.verdict {
         Verdict::Allow => auth::Verdict::Allow,
         Verdict::Deny => auth::Verdict::Deny,
@@ -319,16 +322,11 @@ async fn authorize(
 }
 
 /// Waits for the mirror and returns the nearest misses of a denied request, or a failure after a timeout.
-async fn explain(
-    components: Components,
-    query: AuthzQuery,
-    id: u64,
-    request_id: String,
-) -> auth::DecideResponse {
+async fn explain(components: Caller, query: AuthzQuery, id: u64, request_id: String) -> auth::DecideResponse {
     let AuthzQuery { user, attributes, at_least } = &query;
     let explain = || async {
         let active = components.config.current();
-        let request = AuthzRequest { user, attributes, at_least: *at_least };
+        let request = AuthzRequest { user, attributes, at_least: components.at_least(*at_least) };
         active.authz.nearest_misses(request).map(|nearest_misses| (active, nearest_misses))
     };
     match components.retry_until_synced(*at_least, explain).await {
@@ -344,7 +342,7 @@ async fn explain(
 
 /// Authenticates credentials, and waits for the mirror if an authenticator needs a newer one.
 async fn authenticate(
-    components: &Components,
+    components: &Caller,
     request: auth::AuthenticateRequest,
     id: u64,
     request_id: &str,
@@ -360,6 +358,7 @@ async fn authenticate(
     let at_least = min_revision(request.at_least.as_ref());
     let identify = || async {
         let active = components.config.current();
+        let at_least = components.at_least(at_least);
         let context = AuthnContext { now: components.clock.now(), at_least };
         active.authn.authenticate(credentials, context).await.map(|outcome| (active, outcome))
     };
@@ -386,7 +385,7 @@ async fn authenticate(
 }
 
 fn authenticate_response(
-    components: &Components,
+    components: &Caller,
     outcome: Result<(AuthenticatedIdentity, &'static str), Rejection>,
     request_id: &str,
 ) -> auth::AuthenticateResponse {
@@ -426,7 +425,7 @@ fn authenticate_response(
 
 /// Adds the decision for the identified user to the response, if apid asked for it and it needs no wait.
 fn authorize_next(
-    components: &Components,
+    components: &Caller,
     active: &ActiveConfig,
     next: Option<auth::AuthorizeNext>,
     response: &mut auth::AuthenticateResponse,
@@ -442,7 +441,7 @@ fn authorize_next(
     let Ok(query) = AuthzQuery::from_request(auth::AuthorizeRequest { user, attributes, at_least }) else {
         return;
     };
-    if let Some(Ok(answer)) = authorize(active, &components.metrics, &query).now_or_never() {
+    if let Some(Ok(answer)) = authorize(active, components, &query).now_or_never() {
         response.next = Some(answer);
     }
 }

@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Components, status};
+use super::Components;
+use super::{Caller, status};
 use crate::controllers::policy::PolicyControllers;
 use crate::controllers::tokens::TokenControllers;
 use crate::mirror::{Contents, Feed, FeedError, UpdateEffect};
@@ -35,6 +36,7 @@ impl auth::mirror_server::Mirror for MirrorService {
         &self,
         request: Request<Streaming<auth::MirrorUpdate>>,
     ) -> Result<Response<Self::SyncStream>, Status> {
+        let components = self.0.caller(request.metadata());
         let mut updates = request.into_inner();
         let hello = match updates.message().await?.and_then(|first| first.update) {
             Some(Update::Hello(hello)) => hello,
@@ -53,7 +55,7 @@ impl auth::mirror_server::Mirror for MirrorService {
         tracing::info!(apid = hello.instance, "mirror stream opened");
         let (demands, stream) = mpsc::channel(MAX_DEMANDS);
         let mut session = Session {
-            feed: self.0.mirror.begin(),
+            feed: components.mirror.begin(),
             policy_controllers: PolicyControllers::new(Arc::clone(&self.0.names)),
             token_controllers: TokenControllers::new(
                 Arc::clone(&self.0.names),
@@ -61,7 +63,7 @@ impl auth::mirror_server::Mirror for MirrorService {
                 self.0.controllers,
             ),
             used_secrets: BTreeSet::new(),
-            components: self.0.clone(),
+            components,
             demands,
             sent_ready: None,
             sent_metrics: None,
@@ -94,7 +96,7 @@ struct Session {
     token_controllers: TokenControllers,
     /// Token Secrets with a use that no label records yet, as `namespace/name`.
     used_secrets: BTreeSet<String>,
-    components: Components,
+    components: Caller,
     demands: mpsc::Sender<Result<auth::MirrorDemand, Status>>,
     /// The readiness last sent to apid.
     sent_ready: Option<auth::ReadyState>,

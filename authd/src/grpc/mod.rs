@@ -29,13 +29,14 @@ use authproto::auth::authz_server::AuthzServer;
 use authproto::auth::decide_server::DecideServer;
 use authproto::auth::mirror_server::MirrorServer;
 use authproto::auth::review_server::ReviewServer;
-use authproto::peer::{PROTOCOL, Peer, PeerNames};
+use authproto::peer::{PROTOCOL, Peer, PeerNames, apid_of};
 use tokio::sync::Semaphore;
+use tonic::metadata::MetadataMap;
 use tonic::service::Routes;
 
 use crate::active_config::SharedConfig;
 use crate::controllers::tokens::EnabledControllers;
-use crate::mirror::MirrorNotReady;
+use crate::mirror::{AtLeast, Mirror, MirrorNotReady, Mirrors};
 use crate::tokens::service_account::Issuer;
 
 /// The longest wait of a request for the mirror to reach the minimum revision of the request.
@@ -62,8 +63,8 @@ pub struct Components {
     pub verification_permits: Arc<Semaphore>,
     /// The metrics of requests.
     pub metrics: Arc<RequestMetrics>,
-    /// The policy mirror.
-    pub mirror: Arc<crate::mirror::Mirror>,
+    /// The policy mirrors of all apids.
+    pub mirrors: Arc<Mirrors>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The random source.
@@ -73,6 +74,21 @@ pub struct Components {
 impl std::fmt::Debug for Components {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Components").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// The components with the mirror of the apid that sent a request.
+#[derive(Clone, Debug)]
+struct Caller {
+    components: Components,
+    mirror: Arc<Mirror>,
+}
+
+impl std::ops::Deref for Caller {
+    type Target = Components;
+
+    fn deref(&self) -> &Components {
+        &self.components
     }
 }
 
@@ -89,7 +105,7 @@ pub fn services(components: &Components) -> Services {
     let mirror = MirrorServer::new(mirror::MirrorService(components.clone()));
     let authz = AuthzServer::new(authz::AuthzService(components.clone()));
     let authn = AuthnServer::new(authn::AuthnService(components.clone()));
-    let health = health::service(&components.mirror);
+    let health = health::service(&components.mirrors);
     let review = ReviewServer::new(review::ReviewService(components.clone()));
     let mut routes = Routes::builder();
     routes
@@ -119,6 +135,19 @@ impl Components {
     /// Creates the permits, `decide::MAX_VERIFICATIONS` in number, for all streams together.
     pub fn verification_permits() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(decide::MAX_VERIFICATIONS))
+    }
+
+    /// Returns the components for a request with this metadata, which names its apid.
+    fn caller(&self, metadata: &MetadataMap) -> Caller {
+        let mirror = self.mirrors.of_apid(apid_of(metadata));
+        Caller { components: self.clone(), mirror }
+    }
+}
+
+impl Caller {
+    /// Returns the mirror of the apid at the minimum revision of a request.
+    fn at_least(&self, revision: u64) -> AtLeast<'_> {
+        self.mirror.at_least(revision)
     }
 
     /// Calls `attempt` again while the result is [`MirrorNotReady`], at most for [`MIRROR_TIMEOUT`].

@@ -14,16 +14,16 @@ impl auth::review_server::Review for ReviewService {
         &self,
         request: Request<auth::ReviewRequest>,
     ) -> Result<Response<auth::ReviewResponse>, Status> {
+        let components = self.0.caller(request.metadata());
         let request = request.into_inner();
         let at_least = min_revision(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
-        let components = &self.0;
         let review = Review {
             resource: &request.resource,
             namespace: &request.namespace,
             user: &user,
             object: &request.object,
-            at_least,
+            at_least: components.at_least(at_least),
             request_id: &request.request_id,
         };
         let review_once = || async {

@@ -6,6 +6,9 @@
 //! process ends. Connections use HTTP/2 with prior knowledge. The headers of every response carry the identity
 //! of the process ([`authproto::peer`]).
 //!
+//! Connections on TCP have mutual TLS ([`serving::mutual_tls`]). A connection whose handshake does not end within
+//! [`HANDSHAKE_TIMEOUT`] is closed, and so is one whose apid does not answer pings.
+//!
 //! # Concurrency
 //!
 //! One task serves a connection and its decision stream. The task reads a request, decides, and writes the
@@ -13,14 +16,20 @@
 //! task, so that a large review or a signature does not delay decisions.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serving::listener::{AcceptedConnection, Listener};
 use serving::local::LocalStream;
+use serving::mutual_tls::MutualTlsServer;
 use serving::single_task::run_as_single_task;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
 use tower_service::Service;
@@ -32,23 +41,89 @@ const DECISIONS: &str = "/auth.v1.Decide/Stream";
 /// HTTP/2 flow-control window in bytes, so that apid can send a burst of requests without a wait.
 const WINDOW: u32 = 4 * 1024 * 1024;
 /// Pause after a failed accept. While the process has no file descriptors left, each accept fails at once.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts and serves all connections of a Unix socket.
-pub async fn serve(listener: UnixListener, services: Services) -> Infallible {
+/// The longest TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum number of TLS handshakes at the same time; further connections wait in the queue of the system.
+const MAX_HANDSHAKES: usize = 256;
+/// Interval of the pings on TCP, which find an apid whose machine has ended.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Time within which an apid must answer a ping.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Accepts and serves all connections of a Unix socket and of a listener on TCP.
+pub async fn serve(
+    socket: Option<UnixListener>,
+    tcp: Option<(Listener, MutualTlsServer)>,
+    services: Services,
+) -> Infallible {
     let services = Services { routes: services.routes.prepare(), ..services };
+    let (local, remote) = (services.clone(), services);
+    let serve_local = async {
+        match socket {
+            Some(listener) => serve_unix(listener, local).await,
+            None => std::future::pending().await,
+        }
+    };
+    let serve_remote = async {
+        match tcp {
+            Some((listener, tls)) => serve_tcp(listener, Arc::new(tls), remote).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        never = serve_local => never,
+        never = serve_remote => never,
+    }
+}
+
+async fn serve_unix(listener: UnixListener, services: Services) -> Infallible {
     loop {
         match listener.accept().await.and_then(|(stream, _)| LocalStream::of(stream)) {
-            Ok(stream) => drop(tokio::spawn(serve_connection(stream, services.clone()))),
-            Err(error) => {
-                tracing::warn!(%error, "accept failed; retrying");
-                tokio::time::sleep(PAUSE).await;
-            }
+            Ok(stream) => drop(tokio::spawn(serve_connection(stream, None, services.clone()))),
+            Err(error) => pause_after(&error).await,
         }
     }
 }
 
-async fn serve_connection(stream: LocalStream, services: Services) {
+async fn serve_tcp(listener: Listener, tls: Arc<MutualTlsServer>, services: Services) -> Infallible {
+    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    loop {
+        let permit = Arc::clone(&handshakes).acquire_owned().await.ok();
+        match listener.accept().await {
+            Ok(AcceptedConnection::Tcp(stream, peer)) => {
+                let (tls, services) = (Arc::clone(&tls), services.clone());
+                tokio::spawn(async move {
+                    let secured = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;
+                    drop(permit);
+                    match secured {
+                        Ok(Ok(stream)) => serve_connection(stream, Some(KEEP_ALIVE_INTERVAL), services).await,
+                        Ok(Err(error)) => tracing::warn!(%peer, %error, "connection of an apid refused"),
+                        Err(_) => {
+                            tracing::warn!(%peer, "connection of an apid refused: the TLS handshake took too long")
+                        }
+                    }
+                });
+            }
+            // A listener on TCP accepts connections on TCP only.
+            Ok(AcceptedConnection::Unix(_)) => {}
+            Err(error) => pause_after(&error).await,
+        }
+    }
+}
+
+async fn pause_after(error: &std::io::Error) {
+    tracing::warn!(%error, "accept failed; retrying");
+    tokio::time::sleep(PAUSE).await;
+}
+
+/// Serves a connection until its end. `keep_alive` is the interval of the pings.
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin,
+    keep_alive: Option<Duration>,
+    services: Services,
+) {
     let service = service_fn(move |request: http::Request<Incoming>| {
         let Services { routes, identity } = services.clone();
         async move {
@@ -59,9 +134,12 @@ async fn serve_connection(stream: LocalStream, services: Services) {
     });
     let served = run_as_single_task(|spawner| {
         http2::Builder::new(spawner)
+            .timer(TokioTimer::new())
+            .keep_alive_interval(keep_alive)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
-            // No limit of streams: the only peer is apid, and services that wait limit their waiting
+            // No limit of streams: the only peers are apids, and services that wait limit their waiting
             // requests.
             .max_concurrent_streams(None)
             .serve_connection(TokioIo::new(stream), service)

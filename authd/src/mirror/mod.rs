@@ -28,6 +28,7 @@
 mod decode;
 pub mod graph;
 pub mod identities;
+mod mirrors;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use crate::rules::Policy;
 pub use decode::MalformedUpdate;
 pub use graph::Graph;
 pub use identities::Identities;
+pub use mirrors::Mirrors;
 
 /// The error when the mirror is older than the requested revision, or has no feed with a complete snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +88,8 @@ pub struct Mirror {
     aggregates_roles: bool,
     state: RwLock<MirrorState>,
     progress: watch::Sender<Progress>,
+    /// The number of complete mirrors of the set.
+    complete: watch::Sender<usize>,
     /// The number of feeds that have begun, which is the id of the newest feed.
     feeds: AtomicU64,
     /// Token Secrets with a recorded use, as `namespace/name`, until [`Mirror::take_uses`].
@@ -116,12 +120,19 @@ pub struct Contents {
 impl Mirror {
     /// Creates an empty mirror without a feed, with aggregated roles.
     pub fn new(names: Arc<Names>) -> Arc<Self> {
-        Mirror::with_aggregation(names, true)
+        Mirror::of_set(names, true, watch::Sender::new(0))
+    }
+
+    /// Creates an empty mirror of the preset `kubernetes`, for tests.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Arc<Self> {
+        let names = Names::new(apimachinery::names::Preset::Kubernetes, "");
+        Mirror::new(Arc::new(names.expect("names without a domain")))
     }
 
     /// Creates an empty mirror without a feed. If `aggregates_roles` is false, each role grants its written
-    /// rules.
-    pub fn with_aggregation(names: Arc<Names>, aggregates_roles: bool) -> Arc<Self> {
+    /// rules. `complete` counts the complete mirrors of a set.
+    fn of_set(names: Arc<Names>, aggregates_roles: bool, complete: watch::Sender<usize>) -> Arc<Self> {
         let policy = Policy::new(&names).with_aggregation(aggregates_roles);
         let contents = Contents { policy, ..Contents::default() };
         let state = MirrorState { feed: 0, contents, progress: Progress::default() };
@@ -131,6 +142,7 @@ impl Mirror {
             aggregates_roles,
             state: RwLock::new(state),
             progress,
+            complete,
             feeds: AtomicU64::new(0),
             used_secrets: Mutex::default(),
             use_notify: Notify::new(),
@@ -165,6 +177,11 @@ impl Mirror {
     /// [`MirrorNotReady`].
     pub fn graph(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Graph>, MirrorNotReady> {
         Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.graph))
+    }
+
+    /// Returns the reads of a request that needs everything up to `revision`.
+    pub fn at_least(&self, revision: u64) -> AtLeast<'_> {
+        AtLeast { mirror: self, revision }
     }
 
     fn contents(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Contents>, MirrorNotReady> {
@@ -229,10 +246,58 @@ impl Mirror {
     /// Changes the state and publishes the new progress, under the lock of the state.
     fn change<T>(&self, change: impl FnOnce(&mut MirrorState) -> T) -> T {
         let mut state = self.state.write();
+        let was_complete = state.progress.synced;
         let result = change(&mut state);
         let progress = state.progress;
+        match (was_complete, progress.synced) {
+            (false, true) => self.complete.send_modify(|count| *count = count.saturating_add(1)),
+            (true, false) => self.complete.send_modify(|count| *count = count.saturating_sub(1)),
+            (false, false) | (true, true) => {}
+        }
         self.progress.send_if_modified(|current| std::mem::replace(current, progress) != progress);
         result
+    }
+}
+
+/// The mirror and the minimum revision of one request. Authenticators and authorizers serve the requests of all apids, so
+/// each request brings the mirror of its apid.
+#[derive(Clone, Copy, Debug)]
+pub struct AtLeast<'m> {
+    mirror: &'m Mirror,
+    revision: u64,
+}
+
+impl<'m> AtLeast<'m> {
+    /// Returns the policy. See [`Mirror::policy`].
+    ///
+    /// # Errors
+    ///
+    /// [`MirrorNotReady`].
+    pub fn policy(self) -> Result<MappedRwLockReadGuard<'m, Policy>, MirrorNotReady> {
+        self.mirror.policy(self.revision)
+    }
+
+    /// Returns the objects of identities. See [`Mirror::identities`].
+    ///
+    /// # Errors
+    ///
+    /// [`MirrorNotReady`].
+    pub fn identities(self) -> Result<MappedRwLockReadGuard<'m, Identities>, MirrorNotReady> {
+        self.mirror.identities(self.revision)
+    }
+
+    /// Returns the graph of the Node authorizer. See [`Mirror::graph`].
+    ///
+    /// # Errors
+    ///
+    /// [`MirrorNotReady`].
+    pub fn graph(self) -> Result<MappedRwLockReadGuard<'m, Graph>, MirrorNotReady> {
+        self.mirror.graph(self.revision)
+    }
+
+    /// Records a use of the legacy token of a Secret.
+    pub fn record_use(self, namespace: &str, name: &str) {
+        self.mirror.record_use(namespace, name);
     }
 }
 

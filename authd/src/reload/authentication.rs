@@ -19,7 +19,7 @@ const ISSUERS: &str = "token issuers";
 /// Starts fetching issuer keys, and watches the file until the returned value is dropped.
 /// Needs a tokio runtime. Returns None if only flags configure authentication.
 pub fn watch(mut source: AuthenticationSource, settings: &AuthnSettings, context: &Context) -> Option<Watch> {
-    let Context { config, mirror, metrics, .. } = context;
+    let Context { config, metrics, .. } = context;
     let (config_to_invalidate, config_to_note) = (Arc::downgrade(config), Arc::downgrade(config));
     settings.jwt.issuers.start(IssuerHooks {
         metrics: JwtMetrics::register(metrics),
@@ -36,12 +36,12 @@ pub fn watch(mut source: AuthenticationSource, settings: &AuthnSettings, context
     });
     let (path, snapshot) = source.take_file()?;
     let file = WatchedFile { subject: SUBJECT, path, metrics: ReloadMetrics::for_authentication(metrics) };
-    let (mut settings, mirror, shared_config) = (settings.clone(), Arc::clone(mirror), Arc::clone(config));
+    let (mut settings, shared_config) = (settings.clone(), Arc::clone(config));
     Some(watch_file(file, snapshot, context, move |content| {
         let LoadedConfiguration { authenticators, anonymous } = source.decode(content)?;
         settings.jwt.authenticators = authenticators;
         settings.anonymous = anonymous;
-        shared_config.replace_authn(AuthenticatorUnion::build(&settings, &mirror));
+        shared_config.replace_authn(AuthenticatorUnion::build(&settings));
         settings.jwt.issuers.report_missing_keys();
         Ok(())
     }))

@@ -24,17 +24,17 @@ pub fn watch(
     client_configs: Snapshot,
     context: &Context,
 ) -> Option<Watch> {
-    let Context { config, mirror, metrics, .. } = context;
+    let Context { config, metrics, .. } = context;
     let mut client_configs = ClientConfigWatch::new(AUTHORIZATION_WEBHOOKS, client_configs, config);
     let Some((path, snapshot)) = source.take_file() else { return client_configs.into_watch() };
     let metrics = ReloadMetrics::for_authorization(metrics);
     let file = WatchedFile { subject: SUBJECT, path: path.clone(), metrics };
-    let (initial, settings, mirror) = (initial.clone(), settings.clone(), Arc::clone(mirror));
+    let (initial, settings) = (initial.clone(), settings.clone());
     let shared_config = Arc::clone(config);
     Some(watch_file(file, snapshot, context, move |content| {
         let modes = source.decode_reload(&path, content, &initial)?;
         let snapshot = Snapshot::new(modes.client_configs());
-        shared_config.replace_authz(Union::build(&modes, &settings, &mirror)?);
+        shared_config.replace_authz(Union::build(&modes, &settings)?);
         client_configs.replace(snapshot);
         Ok(())
     }))
@@ -52,7 +52,6 @@ mod tests {
     use super::*;
     use crate::active_config::SharedConfig;
     use crate::authn::AuthenticatorUnion;
-    use crate::mirror::Mirror;
     use crate::webhook::WebhookContext;
 
     fn write_client_config(path: &Path, server: &str) {
@@ -97,7 +96,6 @@ mod tests {
         let config = SharedConfig::new("one".into(), authn, authz, Vec::new());
         let context = Context {
             config: Arc::clone(&config),
-            mirror: Mirror::new(names),
             metrics: Arc::default(),
             clock: Arc::new(SystemClock::new()),
         };

@@ -31,10 +31,9 @@ use serving::reload::{Snapshot, Watch};
 use crate::active_config::SharedConfig;
 use crate::config::file;
 use crate::config_error::ConfigError;
-use crate::mirror::Mirror;
 use metrics::ReloadMetrics;
 
-/// How long a changed file must stay unchanged before authd reads it.
+/// The debounce time: a changed file must stay unchanged for this time before authd reads the file.
 const STABLE_TIME: Duration = Duration::from_millis(100);
 /// The maximum number of checks whether a changed file is stable; then authd reads the file in any case.
 const MAX_STABILITY_CHECKS: usize = 20;
@@ -47,8 +46,6 @@ const RELOAD_REJECTED: &str = "change rejected, the last-known-good configuratio
 pub struct Context {
     /// The configuration that a reload replaces.
     pub config: Arc<SharedConfig>,
-    /// The policy mirror of new authenticators and authorizers.
-    pub mirror: Arc<Mirror>,
     /// The registry of the metrics.
     pub metrics: Arc<Metrics>,
     /// The clock of metrics and of revocation lists.
@@ -142,7 +139,6 @@ mod tests {
     use super::*;
     use crate::{authn, authz};
     use apimachinery::clock::SystemClock;
-    use apimachinery::names::{Names, Preset};
     use std::path::Path;
     use tokio::sync::mpsc;
 
@@ -176,13 +172,8 @@ mod tests {
         let path = dir.path().join("file");
         let (sender, mut applied) = mpsc::unbounded_channel();
         let file = WatchedFile { subject: "the file", path: path.clone(), metrics: metrics.clone() };
-        let names = Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap());
-        let context = Context {
-            config: Arc::clone(&config),
-            mirror: Mirror::new(names),
-            metrics: registry,
-            clock: Arc::new(SystemClock::new()),
-        };
+        let context =
+            Context { config: Arc::clone(&config), metrics: registry, clock: Arc::new(SystemClock::new()) };
         let _watch = watch_file(file, Snapshot::new([path]), &context, move |content| {
             let text = String::from_utf8_lossy(content).into_owned();
             sender.send(text.clone()).unwrap();

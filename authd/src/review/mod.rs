@@ -38,7 +38,7 @@ use apimachinery::user::UserInfo;
 use serde_json::json;
 
 use crate::active_config::ActiveConfig;
-use crate::mirror::MirrorNotReady;
+use crate::mirror::{AtLeast, MirrorNotReady};
 
 /// The number of validation errors at which the validation of the selectors of one review stops.
 const MAX_ERRORS: usize = 1_000;
@@ -54,8 +54,8 @@ pub struct Review<'a> {
     pub user: &'a UserInfo,
     /// The review object in JSON.
     pub object: &'a [u8],
-    /// The minimum revision of the policy.
-    pub at_least: u64,
+    /// The mirror of the apid that sent the review, at its minimum revision.
+    pub at_least: AtLeast<'a>,
     /// The request id for the log.
     pub request_id: &'a str,
 }

@@ -59,20 +59,19 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         groups: vec!["team-a".into()],
         extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
     };
-    review_with(resource, namespace, object, user, |mirror| crate::authz::Union::from_flag("RBAC", mirror))
+    review_with(resource, namespace, object, user, crate::authz::Union::from_flag("RBAC"))
 }
 
-/// Reviews an object of a user with the authorizers that `authorizers` builds.
+/// Reviews an object of a user with these authorizers.
 fn review_with(
     resource: &str,
     namespace: &str,
     object: Value,
     user: UserInfo,
-    authorizers: impl FnOnce(&Arc<Mirror>) -> crate::authz::Union,
+    authz: crate::authz::Union,
 ) -> Value {
     let (mirror, _feed) = mirror();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let authz = authorizers(&mirror);
     let object = object.to_string();
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("tokens"), "bob-token,bob,bob-uid,team-b").unwrap();
@@ -90,7 +89,7 @@ fn review_with(
         service_account_lookup: true,
         bootstrap_tokens: false,
     };
-    let authn = crate::authn::AuthenticatorUnion::build(&settings, &mirror);
+    let authn = crate::authn::AuthenticatorUnion::build(&settings);
     let active =
         ActiveConfig { authn: Arc::new(authn), authz: Arc::new(authz), epoch: auth::Epoch::default() };
     let review = Review {
@@ -98,7 +97,7 @@ fn review_with(
         namespace,
         user: &user,
         object: object.as_bytes(),
-        at_least: 1,
+        at_least: mirror.at_least(1),
         request_id: "test",
     };
     let reviewer = Reviewer { names: &names, active: &active, clock: &SystemClock::new() };
@@ -478,7 +477,7 @@ fn access_explanation_of_other_user_requires_permission() {
 }
 
 /// Builds an authorization webhook that cannot be reached, and RBAC after it.
-fn failing_webhook_and_rbac(mirror: &Arc<Mirror>) -> crate::authz::Union {
+fn failing_webhook_and_rbac() -> crate::authz::Union {
     use crate::authz::entry::{Entry, OnFailure, WebhookSettings};
     let dir = tempfile::tempdir().unwrap();
     let client_config = dir.path().join("client.yaml");
@@ -504,7 +503,7 @@ fn failing_webhook_and_rbac(mirror: &Arc<Mirror>) -> crate::authz::Union {
     let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
     let context = crate::webhook::WebhookContext::new(names, Arc::default());
     let settings = crate::authz::Settings::new(context);
-    crate::authz::Union::build(&crate::authz::Modes::from_entries(entries), &settings, mirror).unwrap()
+    crate::authz::Union::build(&crate::authz::Modes::from_entries(entries), &settings).unwrap()
 }
 
 #[test]
@@ -521,7 +520,7 @@ fn error_of_authorization_webhook_is_visible_only_to_readers_of_the_configuratio
     ] {
         let object = json!({"apiVersion": api_version, "kind": kind, "spec": {"resourceAttributes":
             {"verb": "delete", "resource": "configmaps", "namespace": "a"}}});
-        let answer = review_with(resource, "", object, user(&["team-a"]), failing_webhook_and_rbac);
+        let answer = review_with(resource, "", object, user(&["team-a"]), failing_webhook_and_rbac());
         assert_eq!(answer["status"]["allowed"], false, "{answer}");
         assert!(
             answer["status"]["evaluationError"].as_str().unwrap().contains("the log of the server"),
@@ -535,7 +534,7 @@ fn error_of_authorization_webhook_is_visible_only_to_readers_of_the_configuratio
     administrator_object["spec"]["user"] = "alice".into();
     administrator_object["spec"]["groups"] = json!(["team-a"]);
     let root = UserInfo { name: "root".into(), ..user(&["system:masters"]) };
-    let shown = review_with("accessexplanations", "", administrator_object, root, failing_webhook_and_rbac);
+    let shown = review_with("accessexplanations", "", administrator_object, root, failing_webhook_and_rbac());
     let webhook = &shown["status"]["authorizers"][0];
     assert!(webhook["evaluationError"].as_str().unwrap().contains("policy.internal"), "{shown}");
 }

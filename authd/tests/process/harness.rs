@@ -10,12 +10,13 @@ use authproto::auth::mirror_client::MirrorClient;
 use authproto::auth::{
     decide_request::Query, decide_response::Answer, mirror_demand::Demand, mirror_update::Update,
 };
+use authproto::peer::APID_KEY;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Status, Streaming};
+use tonic::{Request, Status, Streaming};
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -88,18 +89,12 @@ impl Authd {
 
     /// Opens the decision stream.
     pub(crate) async fn decide(&self) -> Decide {
-        let (requests, outgoing) = mpsc::channel(64);
-        let responses = DecideClient::new(self.channel().await)
-            .stream(ReceiverStream::new(outgoing))
-            .await
-            .unwrap()
-            .into_inner();
-        Decide { requests, responses, next: 1 }
+        Decide::open(self.channel().await, "").await
     }
 
     /// Opens a mirror stream; does not send a snapshot.
     pub(crate) async fn mirror(&self) -> Mirror {
-        Mirror::begin(self.channel().await, "kubernetes", "").await.unwrap()
+        Mirror::open(self.channel().await, "").await
     }
 }
 
@@ -121,7 +116,23 @@ pub(crate) struct Decide {
     next: u64,
 }
 
+/// A request with the name of an apid; an empty name is left out.
+fn named<T>(message: T, apid: &str) -> Request<T> {
+    let mut request = Request::new(message);
+    if !apid.is_empty() {
+        request.metadata_mut().insert(APID_KEY, apid.parse().unwrap());
+    }
+    request
+}
+
 impl Decide {
+    /// Opens the decision stream of an apid.
+    pub(crate) async fn open(channel: Channel, apid: &str) -> Self {
+        let (requests, outgoing) = mpsc::channel(64);
+        let stream = DecideClient::new(channel).stream(named(ReceiverStream::new(outgoing), apid)).await;
+        Decide { requests, responses: stream.unwrap().into_inner(), next: 1 }
+    }
+
     /// Sends a request and returns its id.
     pub(crate) async fn send(&mut self, ask: Option<Query>) -> u64 {
         let id = self.next;
@@ -178,7 +189,16 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
+    /// Opens the mirror stream of an apid with the preset `kubernetes`; does not send a snapshot.
+    pub(crate) async fn open(channel: Channel, apid: &str) -> Self {
+        Mirror::begin_as(channel, apid, "kubernetes", "").await.unwrap()
+    }
+
     pub(crate) async fn begin(channel: Channel, preset: &str, api_domain: &str) -> Result<Self, Status> {
+        Mirror::begin_as(channel, "", preset, api_domain).await
+    }
+
+    async fn begin_as(channel: Channel, apid: &str, preset: &str, api_domain: &str) -> Result<Self, Status> {
         let (updates, outgoing) = mpsc::channel(4096);
         let hello = auth::MirrorHello {
             preset: preset.to_owned(),
@@ -186,7 +206,8 @@ impl Mirror {
             instance: "test".to_owned(),
         };
         updates.send(auth::MirrorUpdate { update: Some(Update::Hello(hello)) }).await.unwrap();
-        let demands = MirrorClient::new(channel).sync(ReceiverStream::new(outgoing)).await?.into_inner();
+        let request = named(ReceiverStream::new(outgoing), apid);
+        let demands = MirrorClient::new(channel).sync(request).await?.into_inner();
         Ok(Mirror { updates, demands })
     }
 

@@ -7,4 +7,5 @@ mod harness;
 mod identities;
 mod mirror;
 mod reviews;
+mod shared;
 mod start;

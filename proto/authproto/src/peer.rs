@@ -16,6 +16,14 @@ const PRESET_KEY: &str = "authd-preset";
 const API_DOMAIN_KEY: &str = "authd-api-domain";
 const INSTANCE_KEY: &str = "authd-instance";
 
+/// The key of the metadata in which apid names itself to an authd that serves several apids.
+pub const APID_KEY: &str = "apid-instance";
+
+/// Returns the name of the apid that sent a request with this metadata; empty without a name.
+pub fn apid_of(metadata: &MetadataMap) -> &str {
+    metadata.get(APID_KEY).and_then(|name| name.to_str().ok()).unwrap_or_default()
+}
+
 /// The names preset and the API domain of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerNames {

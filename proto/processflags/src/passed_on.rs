@@ -6,8 +6,17 @@ use clap::{Arg, ArgMatches, Args, Command};
 use super::{AuthdFlags, SharedFlags};
 
 /// The flags of a separate authd, which apid does not declare: with `--spawn-authd`, apid sets them itself.
-pub const SEPARATE_AUTHD_FLAGS: [&str; 4] =
-    ["exit-on-stdin-eof", "generated-key-file", "socket", "socket-mode"];
+pub const SEPARATE_AUTHD_FLAGS: [&str; 9] = [
+    "exit-on-stdin-eof",
+    "generated-key-file",
+    "listen-address",
+    "listen-allowed-names",
+    "listen-cafile",
+    "listen-certfile",
+    "listen-keyfile",
+    "socket",
+    "socket-mode",
+];
 
 /// Returns the given flags that authd reads, as arguments `--name=value`. Defaults are left out.
 ///

@@ -36,7 +36,7 @@ use super::{
     AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
     agnostic_audiences,
 };
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::MirrorNotReady;
 use crate::tokens::claims::unverified_issuer;
 use crate::tokens::jose::{self, SignedToken};
 use identity::ExpressionTypes;
@@ -82,7 +82,7 @@ struct JwtUnion {
     types: ExpressionTypes,
 }
 
-pub(super) fn build(settings: &AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+pub(super) fn build(settings: &AuthnSettings) -> Option<Arc<dyn Authenticator>> {
     let JwtSettings { authenticators, issuers } = &settings.jwt;
     if authenticators.is_empty() {
         return None;
@@ -109,7 +109,7 @@ impl Authenticator for JwtUnion {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        context: AuthnContext,
+        context: AuthnContext<'_>,
     ) -> Result<Outcome, MirrorNotReady> {
         let authenticator = match self.route(credentials.token) {
             Ok(Some(authenticator)) => authenticator,

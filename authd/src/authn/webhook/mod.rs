@@ -31,7 +31,7 @@ use tokio::sync::Semaphore;
 
 use super::{AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, agnostic_audiences};
 use crate::config_error::ConfigError;
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::MirrorNotReady;
 use crate::single_flight_cache::SingleFlightCache;
 use crate::webhook::{
     FieldTypeError, TOTAL_TIMEOUT, Version, Webhook, WebhookContext, read_field, sanitize_remote_text,
@@ -86,7 +86,7 @@ impl std::fmt::Debug for TokenWebhook {
     }
 }
 
-pub(super) fn build(settings: &super::AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+pub(super) fn build(settings: &super::AuthnSettings) -> Option<Arc<dyn Authenticator>> {
     settings.token_webhook.clone().map(|webhook| webhook as Arc<dyn Authenticator>)
 }
 
@@ -95,7 +95,7 @@ impl Authenticator for TokenWebhook {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        _: AuthnContext,
+        _: AuthnContext<'_>,
     ) -> Result<Outcome, MirrorNotReady> {
         if credentials.token.is_empty() {
             return Ok(Outcome::NotApplicable);

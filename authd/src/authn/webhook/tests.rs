@@ -266,7 +266,8 @@ async fn concurrent_token_reviews_share_one_call_and_time_out() {
 async fn request_without_token_skips_token_webhook() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, MINUTE, &[]).await;
-    let context = AuthnContext { now: jiff::Timestamp::UNIX_EPOCH, at_least: 0 };
+    let mirror = crate::mirror::Mirror::empty();
+    let context = AuthnContext { now: jiff::Timestamp::UNIX_EPOCH, at_least: mirror.at_least(0) };
     let outcome = method.authenticate(Credentials::default(), context).await.unwrap();
     assert!(matches!(outcome, Outcome::NotApplicable) && mock.take_requests().is_empty());
 }

@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::{AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome};
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::MirrorNotReady;
 use crate::tokens::sha256_hex;
 use subject::CertificateSubject;
 use trust::{PeerKind, Trust};
@@ -39,7 +39,7 @@ struct ClientCertificates {
     trust: Arc<Trust>,
 }
 
-pub(super) fn build(settings: &AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+pub(super) fn build(settings: &AuthnSettings) -> Option<Arc<dyn Authenticator>> {
     if !settings.trust.trusts(PeerKind::Client) {
         return None;
     }
@@ -55,7 +55,7 @@ impl Authenticator for ClientCertificates {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        context: AuthnContext,
+        context: AuthnContext<'_>,
     ) -> Result<Outcome, MirrorNotReady> {
         if credentials.certificates.is_empty() {
             return Ok(Outcome::NotApplicable);

@@ -23,8 +23,6 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use apimachinery::attributes::{Attributes, Operator, ParsedSelector};
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::names::Names;
@@ -36,7 +34,7 @@ use super::entry::Entry;
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
 use crate::mirror::graph::{Graph, ReferencedKind, Target};
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::{AtLeast, MirrorNotReady};
 use crate::rules::PolicyRule;
 
 /// The prefix of the usernames of node agents.
@@ -48,17 +46,12 @@ const VOLUMES: &str = "*";
 
 /// Decides on requests of node agents. See the module.
 struct NodeAuthorizer {
-    mirror: Arc<Mirror>,
     policy: NodePolicy,
 }
 
-pub(super) fn build(
-    settings: &Settings,
-    _: &Entry,
-    mirror: &Arc<Mirror>,
-) -> Result<Box<dyn Authorizer>, ConfigError> {
+pub(super) fn build(settings: &Settings, _: &Entry) -> Result<Box<dyn Authorizer>, ConfigError> {
     let policy = NodePolicy::new(&settings.context.names, settings.nodes_by_selectors);
-    Ok(Box::new(NodeAuthorizer { mirror: Arc::clone(mirror), policy }))
+    Ok(Box::new(NodeAuthorizer { policy }))
 }
 
 /// Returns the node name in the username of a node agent; it may be empty. Returns None if the user is no node agent.
@@ -81,7 +74,7 @@ struct NodePolicy {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct NodeDecision {
     allowed: bool,
-    /// Why the request is not allowed; empty for an allow.
+    /// The reason if the request is not allowed; else empty.
     reason: String,
     /// The decision applies to all other object names too.
     any_name: bool,
@@ -348,7 +341,7 @@ impl Authorizer for NodeAuthorizer {
             return Ok(AuthzOutcome { decision, any_name: true, ..AuthzOutcome::default() });
         };
         let node_decision = {
-            let graph = self.mirror.graph(at_least)?;
+            let graph = at_least.graph()?;
             NodeRequest { policy: &self.policy, node, request, graph: &graph }.decide()
         };
         let verdict = if node_decision.allowed { Verdict::Allow } else { Verdict::NoOpinion };
@@ -369,7 +362,7 @@ impl Authorizer for NodeAuthorizer {
         })
     }
 
-    fn rules(&self, user: &UserInfo, _: &str, _: u64) -> Result<Rules, MirrorNotReady> {
+    fn rules(&self, user: &UserInfo, _: &str, _: AtLeast<'_>) -> Result<Rules, MirrorNotReady> {
         match node_of(user) {
             None => Ok(Rules::default()),
             Some(_) => Ok(Rules {

@@ -1,6 +1,9 @@
 //! Node authorizer decisions for the kubelet of node `n1`, as a table.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::mirror::Mirror;
 use apimachinery::attributes::Requirement;
 use apimachinery::names::Preset;
 use authproto::auth::{
@@ -78,13 +81,18 @@ fn agent(name: &str, groups: &[&str]) -> UserInfo {
     UserInfo { name: name.to_owned(), groups, ..UserInfo::default() }
 }
 
-async fn answer(mode: &NodeAuthorizer, user: &UserInfo, request: &Attributes) -> AuthzOutcome {
-    mode.authorize(AuthzRequest { user, attributes: request, at_least: 1 }).await.unwrap()
+async fn answer(
+    mode: &NodeAuthorizer,
+    mirror: &Mirror,
+    user: &UserInfo,
+    request: &Attributes,
+) -> AuthzOutcome {
+    mode.authorize(AuthzRequest { user, attributes: request, at_least: mirror.at_least(1) }).await.unwrap()
 }
 
-fn mode(mirror: &Arc<Mirror>, by_selectors: bool) -> NodeAuthorizer {
+fn node_authorizer(by_selectors: bool) -> NodeAuthorizer {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    NodeAuthorizer { mirror: Arc::clone(mirror), policy: NodePolicy::new(&names, by_selectors) }
+    NodeAuthorizer { policy: NodePolicy::new(&names, by_selectors) }
 }
 
 const UNRELATED: &str = "no relationship found between node 'n1' and this object";
@@ -95,7 +103,7 @@ const SLICES: &str = "resource.k8s.io:resourceslices";
 #[tokio::test]
 async fn node_authorizer_decides_by_table() {
     let (mirror, _feed) = mirror();
-    let mode = mode(&mirror, true);
+    let mode = node_authorizer(true);
     let user = agent("system:node:n1", &["system:nodes"]);
     let other_lease = "can only access node lease with the same name as the requesting node";
     let other_csi = "can only access CSINode with the same name as the requesting node";
@@ -202,7 +210,7 @@ async fn node_authorizer_decides_by_table() {
         ("list apps:deployments a/-", ""),
     ];
     for (text, expected) in rows {
-        let answer = answer(&mode, &user, &request(text)).await;
+        let answer = answer(&mode, &mirror, &user, &request(text)).await;
         let got = if answer.decision.allowed() { "yes" } else { answer.decision.reason.as_str() };
         assert_eq!(got, *expected, "{text}");
         assert_ne!(answer.decision.verdict, Verdict::Deny, "{text}");
@@ -212,22 +220,22 @@ async fn node_authorizer_decides_by_table() {
 #[tokio::test]
 async fn node_reads_all_nodes_and_pods_without_selector_gate() {
     let (mirror, _feed) = mirror();
-    let mode = mode(&mirror, false);
+    let mode = node_authorizer(false);
     let user = agent("system:node:n1", &["system:nodes"]);
     for text in
         ["get nodes n2", "list nodes -", "get pods a/theirs", "list pods -", &format!("list {SLICES} -")]
     {
-        assert!(answer(&mode, &user, &request(text)).await.decision.allowed(), "{text}");
+        assert!(answer(&mode, &mirror, &user, &request(text)).await.decision.allowed(), "{text}");
     }
     for text in ["get secrets a/other", "delete nodes n1"] {
-        assert!(!answer(&mode, &user, &request(text)).await.decision.allowed(), "{text}");
+        assert!(!answer(&mode, &mirror, &user, &request(text)).await.decision.allowed(), "{text}");
     }
 }
 
 #[tokio::test]
 async fn node_requires_username_prefix_and_group() {
     let (mirror, _feed) = mirror();
-    let mode = mode(&mirror, true);
+    let mode = node_authorizer(true);
     let services = request("list services -");
     let secret = request("get secrets a/used");
     for (name, groups, services_allowed, secret_allowed, reason) in [
@@ -262,7 +270,7 @@ async fn node_requires_username_prefix_and_group() {
     ] {
         let user = agent(name, groups);
         let (services_outcome, secret_outcome) =
-            (answer(&mode, &user, &services).await, answer(&mode, &user, &secret).await);
+            (answer(&mode, &mirror, &user, &services).await, answer(&mode, &mirror, &user, &secret).await);
         let allowed = (services_outcome.decision.allowed(), secret_outcome.decision.allowed());
         assert_eq!(allowed, (services_allowed, secret_allowed), "{name} {groups:?}");
         assert_eq!(secret_outcome.decision.reason, reason, "{name} {groups:?}");
@@ -272,7 +280,7 @@ async fn node_requires_username_prefix_and_group() {
 #[tokio::test]
 async fn node_decision_lists_its_dependencies() {
     let (mirror, _feed) = mirror();
-    let mode = mode(&mirror, true);
+    let mode = node_authorizer(true);
     let user = agent("system:node:n1", &["system:nodes"]);
     for (text, graph, any_name) in [
         ("get secrets a/used", &["n1"][..], false),
@@ -288,7 +296,7 @@ async fn node_decision_lists_its_dependencies() {
         ("patch nodes/status n2", &[], true),
         ("list pods - spec.nodeName=n1", &[], true),
     ] {
-        let answer = answer(&mode, &user, &request(text)).await;
+        let answer = answer(&mode, &mirror, &user, &request(text)).await;
         assert_eq!(
             (&answer.depends_on.graph_node[..], answer.any_name),
             (&graph.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>()[..], any_name),
@@ -297,17 +305,19 @@ async fn node_decision_lists_its_dependencies() {
         let others = Dependencies { graph_node: Vec::new(), ..answer.depends_on };
         assert_eq!(others, Dependencies::default(), "{text}");
     }
-    let stranger = answer(&mode, &agent("alice", &[]), &request("get secrets a/used")).await;
+    let stranger = answer(&mode, &mirror, &agent("alice", &[]), &request("get secrets a/used")).await;
     assert_eq!((stranger.depends_on, stranger.any_name), (Dependencies::default(), true));
 }
 
 #[tokio::test]
 async fn node_decision_on_stale_graph_returns_mirror_not_ready() {
     let (mirror, feed) = mirror();
-    let mode = mode(&mirror, true);
+    let mode = node_authorizer(true);
     let user = agent("system:node:n1", &["system:nodes"]);
     let secret = request("get secrets a/used");
-    let ask = |at_least| mode.authorize(AuthzRequest { user: &user, attributes: &secret, at_least });
+    let ask = |revision| {
+        mode.authorize(AuthzRequest { user: &user, attributes: &secret, at_least: mirror.at_least(revision) })
+    };
     assert!(ask(2).await.is_err(), "the mirror is at revision 1");
     drop(feed);
     assert!(ask(1).await.is_err(), "the feed has ended");

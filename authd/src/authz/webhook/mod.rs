@@ -27,7 +27,7 @@ use super::entry::{Entry, OnFailure, WebhookSettings};
 use super::metrics::WebhookMetrics;
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
-use crate::mirror::{Mirror, MirrorNotReady};
+use crate::mirror::{AtLeast, MirrorNotReady};
 use crate::single_flight_cache::SingleFlightCache;
 use crate::webhook::{FieldTypeError, Webhook, read_field, sanitize_remote_text};
 
@@ -52,11 +52,7 @@ struct ReviewKey {
 /// The decision of the webhook, or why its call failed.
 type WebhookResult = Result<Arc<Decision>, Arc<str>>;
 
-pub(super) fn build(
-    settings: &Settings,
-    entry: &Entry,
-    _: &Arc<Mirror>,
-) -> Result<Box<dyn Authorizer>, ConfigError> {
+pub(super) fn build(settings: &Settings, entry: &Entry) -> Result<Box<dyn Authorizer>, ConfigError> {
     let Some(webhook_settings) = &entry.webhook else {
         return Err(ConfigError::flag("--authorization-webhook-config-file", "required by mode Webhook"));
     };
@@ -104,7 +100,7 @@ impl Authorizer for RemoteAuthorizer {
         Ok(AuthzOutcome { decision, ttl: Some(ttl), ..AuthzOutcome::default() })
     }
 
-    fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, MirrorNotReady> {
+    fn rules(&self, _: &UserInfo, _: &str, _: AtLeast<'_>) -> Result<Rules, MirrorNotReady> {
         let problem = "webhook authorizer does not support user rule resolution".to_owned();
         Ok(Rules { incomplete: true, problems: vec![problem], ..Rules::default() })
     }

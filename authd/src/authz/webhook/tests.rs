@@ -46,7 +46,8 @@ fn pods() -> Attributes {
 }
 
 async fn ask(mode: &RemoteAuthorizer, user: &UserInfo, attributes: &Attributes) -> AuthzOutcome {
-    mode.authorize(AuthzRequest { user, attributes, at_least: 0 }).await.unwrap()
+    let mirror = crate::mirror::Mirror::empty();
+    mode.authorize(AuthzRequest { user, attributes, at_least: mirror.at_least(0) }).await.unwrap()
 }
 
 #[tokio::test]
@@ -231,7 +232,8 @@ fn webhook_rules_are_incomplete() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mock = runtime.block_on(Mock::start());
     let mode = mode(&mock, &settings(Version::V1, OnFailure::Deny));
-    let rules = mode.rules(&jane(), "n", 0).unwrap();
+    let mirror = crate::mirror::Mirror::empty();
+    let rules = mode.rules(&jane(), "n", mirror.at_least(0)).unwrap();
     assert!(rules.incomplete && rules.rules.is_empty());
     assert_eq!(rules.problems, ["webhook authorizer does not support user rule resolution"]);
 }
