@@ -230,7 +230,9 @@ impl QuotaController {
         let _lock = self.reservations.lock_namespace(namespace).await;
         // The quotas first: a charge that is in their status belongs to a reservation or to an object.
         let stored_quotas = stored::objects(&quotas, &quotas.kind.key(namespace, "")).await?;
-        let reservations = self.reservations.in_namespace(namespace).await.map_err(stored::unavailable)?;
+        let at = quotas.items.snapshot().await.map_err(stored::unavailable)?.revision();
+        let reservations =
+            self.reservations.in_namespace(namespace, at).await.map_err(stored::unavailable)?;
         let counted: Vec<Arc<Collection>> = api_state
             .kinds
             .collections()

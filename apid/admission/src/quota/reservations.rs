@@ -10,7 +10,7 @@
 //!
 //! INVARIANT (never exceeded): the plugin records a reservation, then writes a charge to the quota status by
 //! compare-and-swap, and then the object is stored. A count reads the quotas first, the reservations second and the
-//! objects third, and writes by compare-and-swap. So a count that sees a charge sees its reservation or its object.
+//! objects third, each at the revision of the former or later, and writes by compare-and-swap. So a count that sees a charge sees its reservation or its object.
 //! With one server, [`Reservations::lock_namespace`] ensures the same.
 //!
 //! # Concurrency
@@ -27,7 +27,7 @@ use apimachinery::status::Status;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use storage::{CLAIMS, Claim, Held, Store};
+use storage::{CLAIMS, Claim, Held, Revision, Store};
 use tokio::sync::{Notify, OwnedMutexGuard};
 
 use super::measure::MeasuredObject;
@@ -144,18 +144,18 @@ impl Reservations {
         Ok(ReservationGuard { reservations: Arc::clone(self), namespace, place, is_charged: true })
     }
 
-    /// Reservations in a namespace.
+    /// Reservations in a namespace. With several servers, those at a revision: not before the read of the quotas.
     ///
     /// # Errors
     ///
     /// The store of several servers is unavailable.
-    pub async fn in_namespace(&self, namespace: &str) -> storage::Result<Vec<Reservation>> {
+    pub async fn in_namespace(&self, namespace: &str, at: Revision) -> storage::Result<Vec<Reservation>> {
         let Some((store, prefix)) = self.shared() else {
             let entries = self.entries.lock();
             let in_namespace = entries.all.values().filter(|reservation| reservation.namespace == namespace);
             return Ok(in_namespace.cloned().collect());
         };
-        let rows = store.range(&format!("{prefix}{namespace}/"), "", 0, None).await?.rows;
+        let rows = store.range(&format!("{prefix}{namespace}/"), "", 0, Some(at)).await?.rows;
         let decode = |row: storage::Row| {
             let reservation = Reservation::decode(namespace, &row.value);
             if reservation.is_none() {

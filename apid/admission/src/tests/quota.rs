@@ -4,7 +4,7 @@ use apimachinery::names::Preset;
 use kinds::Registry;
 use serde_json::json;
 use storage::engine::memory::MemoryStore;
-use storage::{Op, Store};
+use storage::{Op, Revision, Store};
 
 use super::*;
 use crate::Configuration;
@@ -478,11 +478,11 @@ async fn reservation_is_known_to_other_servers_and_its_end_prevents_the_write() 
     let reservation =
         reservation(MeasuredObject::of(registry.find_kind("", "Pod").unwrap(), &pod, &fake.names));
     let guard = first.reserve(reservation.clone(), &*fake.environment.rng).await.unwrap();
-    assert_eq!(second.in_namespace("team").await.unwrap(), [reservation]);
-    assert!(second.in_namespace("tea").await.unwrap().is_empty());
+    assert_eq!(second.in_namespace("team", store.revision()).await.unwrap(), [reservation]);
+    assert!(second.in_namespace("tea", store.revision()).await.unwrap().is_empty());
     let held = [guard.held().unwrap()];
     drop(guard);
-    while !second.in_namespace("team").await.unwrap().is_empty() {
+    while !second.in_namespace("team", store.revision()).await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
     let late = store.commit_holding("core/pods/team/p", Op::Create("{}".into()), &held).await;
@@ -495,10 +495,10 @@ async fn quota_reservation_ends_with_the_write() {
     let rng = apimachinery::clock::SeededRng::new(1);
     let recorder = crate::Recorder::default();
     recorder.keep(reservations.reserve(reservation(MeasuredObject::default()), &rng).await.unwrap());
-    assert_eq!(reservations.in_namespace("team").await.unwrap().len(), 1);
-    assert!(reservations.in_namespace("other").await.unwrap().is_empty());
+    assert_eq!(reservations.in_namespace("team", Revision(0)).await.unwrap().len(), 1);
+    assert!(reservations.in_namespace("other", Revision(0)).await.unwrap().is_empty());
     drop(recorder);
-    assert!(reservations.in_namespace("team").await.unwrap().is_empty());
+    assert!(reservations.in_namespace("team", Revision(0)).await.unwrap().is_empty());
     assert_eq!(
         reservations.next_recount().await.into_iter().collect::<Vec<_>>(),
         ["team"],
