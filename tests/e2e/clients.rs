@@ -161,7 +161,7 @@ async fn trim(plane: &mut ControlPlane, tcp_proxy: &TcpProxy) {
 }
 
 /// The program with the kube-rs sessions, if it is built.
-fn kube_rs(session: &str) -> Option<Command> {
+pub(super) fn kube_rs(session: &str) -> Option<Command> {
     let program = program("apid").with_file_name("kube-rs-session");
     if !program.exists() {
         prerequisites::skip("kube-rs", &format!("{} is not built; see tests/README.md", program.display()));

@@ -14,14 +14,14 @@ use tests::harness::{Client, ControlPlane, Options, eventually, program};
 use super::backup::backup;
 
 /// Flags that serve all versions and keep old events and certificate requests.
-const FLAGS: [&str; 4] = [
+pub(super) const FLAGS: [&str; 4] = [
     "--runtime-config=api/all=true",
     "--feature-gates=ClusterTrustBundle=true,DRADeviceTaints=true,StorageVersionMigrator=true",
     "--event-ttl=876000h",
     "--controllers=*,-certificatesigningrequest-cleaner-controller,-root-ca-certificate-publisher-controller",
 ];
 /// Metadata that the server sets.
-const SERVER_METADATA: [&str; 5] =
+pub(super) const SERVER_METADATA: [&str; 5] =
     ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"];
 /// The group version of the aggregated server of the fixture, which does not run.
 const AGGREGATED: &str = "/apis/kept.example.com/v1";
@@ -38,7 +38,7 @@ fn releases() -> Vec<PathBuf> {
 }
 
 /// The collection path and the object of each line of a fixture.
-fn objects(folder: &Path) -> Vec<(String, Value)> {
+pub(super) fn objects(folder: &Path) -> Vec<(String, Value)> {
     let text = fs::read_to_string(folder.join("objects.jsonl")).expect("the objects");
     let line = |line: &str| {
         let line: Value = serde_json::from_str(line).expect("JSON");
@@ -47,12 +47,12 @@ fn objects(folder: &Path) -> Vec<(String, Value)> {
     text.lines().map(line).collect()
 }
 
-fn path_of(collection: &str, object: &Value) -> String {
+pub(super) fn path_of(collection: &str, object: &Value) -> String {
     format!("{collection}/{}", object["metadata"]["name"].as_str().expect("a name"))
 }
 
 /// The resource of a collection, such as `pods`.
-fn resource_of(collection: &str) -> &str {
+pub(super) fn resource_of(collection: &str) -> &str {
     collection.rsplit('/').next().unwrap_or_default()
 }
 

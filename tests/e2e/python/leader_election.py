@@ -2,18 +2,23 @@
 
 The first argument is the identity of this instance. The election is that of the unmodified package `kubernetes`; its lock is a
 Lease. The leader keeps a ConfigMap for each tool, with the color of the tool and the identity of the leader. A leader that
-cannot renew the Lease ends the process.
+cannot renew the Lease ends the process. A request whose connection breaks is repeated; any other failure ends the process.
+
+LEASE_SECONDS is the duration of the Lease (default 3); the other times of the election follow it.
 """
 
 import datetime
 import os
 import sys
+import time
+import traceback
 
 from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
 from kubernetes.leaderelection.electionconfig import Config
 from kubernetes.leaderelection.leaderelection import LeaderElection
 from kubernetes.leaderelection.leaderelectionrecord import LeaderElectionRecord
+from urllib3.exceptions import HTTPError
 
 TOOLS = ("workshop.example.com", "v1", "default", "tools")
 
@@ -28,7 +33,7 @@ class LeaseLock:
 
     def get(self, name, namespace):
         try:
-            self.lease = self.leases.read_namespaced_lease(name, namespace)
+            self.lease = persistent(self.leases.read_namespaced_lease, name, namespace)
         except ApiException as error:
             return False, error
         spec = self.lease.spec
@@ -56,10 +61,20 @@ class LeaseLock:
         return succeeds(self.leases.replace_namespaced_lease, name, namespace, self.lease)
 
 
+def persistent(request, *arguments):
+    """Repeats a request until a response."""
+    while True:
+        try:
+            return request(*arguments)
+        except HTTPError as error:
+            print(f"reconnect: {error}", file=sys.stderr)
+            time.sleep(0.05)
+
+
 def succeeds(write, *arguments):
     """Whether a write succeeds; it may lose a race against the other instance."""
     try:
-        write(*arguments)
+        persistent(write, *arguments)
     except ApiException as error:
         if error.status != 409:
             raise
@@ -68,6 +83,16 @@ def succeeds(write, *arguments):
 
 
 def reconcile(identity):
+    """Reconciles all tools, over broken connections. A failure ends the process."""
+    try:
+        while True:
+            persistent(reconcile_events, identity)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def reconcile_events(identity):
     """Creates or replaces the ConfigMap of each tool that exists or changes."""
     tools, core = client.CustomObjectsApi(), client.CoreV1Api()
     for event in watch.Watch().stream(tools.list_namespaced_custom_object, *TOOLS):
@@ -79,17 +104,18 @@ def reconcile(identity):
         metadata = client.V1ObjectMeta(name=name, owner_references=[owner])
         stock = client.V1ConfigMap(metadata=metadata, data={"color": tool["spec"]["color"], "by": identity})
         if not succeeds(core.create_namespaced_config_map, "default", stock):
-            core.replace_namespaced_config_map(name, "default", stock)
+            persistent(core.replace_namespaced_config_map, name, "default", stock)
 
 
 if __name__ == "__main__":
     config.load_kube_config()
     own_identity = sys.argv[1]
+    seconds = int(os.environ.get("LEASE_SECONDS", "3"))
     LeaderElection(Config(
         lock=LeaseLock(own_identity),
-        lease_duration=3,
-        renew_deadline=2,
-        retry_period=1,
+        lease_duration=seconds,
+        renew_deadline=seconds * 2 // 3,
+        retry_period=max(1, seconds // 7),
         onstarted_leading=lambda: reconcile(own_identity),
         onstopped_leading=lambda: os._exit(1),
     )).run()

@@ -45,8 +45,13 @@ impl Cluster {
 
     /// Starts apids with options on an empty etcd cluster; None when the test is skipped. The apids start at the same time.
     pub async fn start_with(options: Options, apids: usize, members: usize) -> Option<Cluster> {
+        Cluster::start_each(vec![options; apids], members).await
+    }
+
+    /// Starts an apid with each of the options on an empty etcd cluster; None when the test is skipped.
+    pub async fn start_each(options: Vec<Options>, members: usize) -> Option<Cluster> {
         let etcd = EtcdCluster::start(members)?;
-        Some(Cluster::start_on(options, apids, etcd, None).await)
+        Some(Cluster::start_on(options, etcd, None).await)
     }
 
     /// Starts apids and members with relays between all of them, so that the network between them can be cut; None when
@@ -61,18 +66,12 @@ impl Cluster {
         })?;
         let relay = |member: &EtcdServer| Relay::open(vec![member.port()]);
         let clients = (0..apids).map(|_| etcd.members().iter().map(relay).collect()).collect();
-        Some(Cluster::start_on(options, apids, etcd, Some(Network { peers, clients })).await)
+        Some(Cluster::start_on(vec![options; apids], etcd, Some(Network { peers, clients })).await)
     }
 
-    async fn start_on(
-        options: Options,
-        apids: usize,
-        etcd: EtcdCluster,
-        network: Option<Network>,
-    ) -> Cluster {
+    async fn start_on(options: Vec<Options>, etcd: EtcdCluster, network: Option<Network>) -> Cluster {
         let shared = tempfile::Builder::new().prefix("cluster-").tempdir().expect("a temporary directory");
-        let options = shared_options(options, &shared);
-        let start = |apid: usize| {
+        let start = |(apid, options): (usize, Options)| {
             let urls = match &network {
                 Some(network) => {
                     let relays = network.clients[apid].iter();
@@ -80,9 +79,10 @@ impl Cluster {
                 }
                 None => etcd.urls(),
             };
-            tokio::spawn(ControlPlane::start(options.clone().flag(&format!("--etcd-servers={urls}"))))
+            let options = shared_options(options, &shared).flag(&format!("--etcd-servers={urls}"));
+            tokio::spawn(ControlPlane::start(options))
         };
-        let starts: Vec<_> = (0..apids).map(start).collect();
+        let starts: Vec<_> = options.into_iter().enumerate().map(start).collect();
         let mut servers = Vec::new();
         for start in starts {
             servers.push(start.await.expect("apid starts"));

@@ -29,6 +29,7 @@ async fn main() {
         "dynamic" => dynamic::run(client).await,
         "reflected" => reflected::run(client, reflected::Initial::List).await,
         "reflected-streaming" => reflected::run(client, reflected::Initial::Stream).await,
+        "failing" => reflected::through_failures(client).await,
         "trimmed" => reflected::trimmed(client).await,
         other => panic!("no session `{other}`"),
     }
@@ -40,9 +41,18 @@ async fn main() {
 ///
 /// The test has ended.
 fn ask(what: &str) {
+    assert_eq!(answer(what), "done\n", "response to `{what}`");
+}
+
+/// Sends a line to the test, and waits for a line.
+///
+/// # Panics
+///
+/// The test has ended.
+fn answer(what: &str) -> String {
     println!("{what}");
     std::io::stdout().flush().expect("the test reads");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("the test responds");
-    assert_eq!(line, "done\n", "response to `{what}`");
+    line
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,9 +14,12 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use crate::typed::object;
-use crate::{DEADLINE, ask};
+use crate::{DEADLINE, answer, ask};
 
 const LABEL: &str = "part=reflected";
+
+/// Time before a request is repeated.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Initial list strategy of a reflector.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,7 +59,8 @@ impl RecordedReflector {
 
     /// Processes events until the store equals the list of the server.
     async fn until_current(&mut self, api: &Api<ConfigMap>) {
-        let listed = api.list(&ListParams::default().labels(LABEL)).await.expect("a list");
+        let list = ListParams::default().labels(LABEL);
+        let listed = persistent(async || api.list(&list).await).await.expect("a list");
         let expected = versions(&listed.items);
         let reached = tokio::time::timeout(DEADLINE, async {
             while self.complete_lists == 0 || self.state() != expected {
@@ -137,6 +142,63 @@ pub(crate) async fn run(client: Client, initial: Initial) {
     }
     assert_eq!(reflected.complete_lists, 1, "the watcher resumes without a second list");
     reflected.assert_delivered_once();
+}
+
+/// Repeats a request whose connection breaks. None: a repeated write found the effect of an earlier one.
+///
+/// # Panics
+///
+/// The server rejects the request.
+async fn persistent<T>(mut request: impl AsyncFnMut() -> Result<T, kube::Error>) -> Option<T> {
+    let mut is_repeated = false;
+    loop {
+        match request().await {
+            Ok(response) => return Some(response),
+            Err(kube::Error::Api(status)) if is_repeated && [404, 409].contains(&status.code) => return None,
+            Err(kube::Error::Api(status)) => panic!("a request is rejected: {status:?}"),
+            Err(error) => eprintln!("reconnect: {error}"),
+        }
+        is_repeated = true;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// A watcher continues while servers end at any time and others respond: no second list, no duplicate and no missing event.
+/// The test decides about each further round. `OBJECTS` is the number of objects.
+pub(crate) async fn through_failures(client: Client) {
+    let api: Api<ConfigMap> = Api::namespaced(client, "default");
+    let made = |name: String| -> ConfigMap {
+        object(json!({"metadata": {"name": name, "labels": {"part": "reflected"}}, "data": {"round": "0"}}))
+    };
+    let create = async |name: String| {
+        let object = made(name);
+        persistent(async || api.create(&PostParams::default(), &object).await).await;
+    };
+    let objects = std::env::var("OBJECTS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000);
+    stream::iter(0..objects)
+        .map(|index| create(format!("object-{index}")))
+        .buffer_unordered(16)
+        .collect::<Vec<()>>()
+        .await;
+    let mut reflected = RecordedReflector::new(&api, Initial::List);
+    reflected.until_current(&api).await;
+    let mut round = 0;
+    while answer("round") == "more\n" {
+        for index in (0..10).map(|index| (round * 20 + index) % objects) {
+            let patch = Patch::Merge(json!({"data": {"round": format!("{round}")}}));
+            let (changed, replaced) =
+                (format!("object-{index}"), format!("object-{}", (index + 10) % objects));
+            persistent(async || api.patch(&changed, &PatchParams::default(), &patch).await).await;
+            persistent(async || api.delete(&replaced, &DeleteParams::default()).await).await;
+            create(replaced).await;
+        }
+        reflected.until_current(&api).await;
+        assert_eq!(reflected.state().len(), objects);
+        round += 1;
+    }
+    assert_eq!(reflected.complete_lists, 1, "the watcher resumes without a second list");
+    reflected.assert_delivered_once();
+    eprintln!("{round} rounds");
 }
 
 /// A watcher that falls behind compacted history lists again, and drops objects that were deleted meanwhile.
