@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Number of patches in `tests/patches`.
-const PATCHES: usize = 10;
+const PATCHES: usize = 13;
 
 #[test]
 fn every_known_bug_patch_applies() {

@@ -5,6 +5,8 @@
     tests/patches/run.py 03 07            selected patches
     tests/patches/run.py --list           test and checks that must detect each bug
     tests/patches/run.py --seconds 120    time limit per patch (default 60)
+    tests/patches/run.py --test cluster 03 04 05 06 07 10
+                                          patches outside of the engines, on three servers and etcd
 
 The first line of a patch describes the bug. The line `Test: kill` names the model test that must detect the bug. The line
 `Check: Resumable, Snapshot` names the checks that the bug violates. The script applies the patch to a copy of the last commit
@@ -185,6 +187,7 @@ def main():
     arguments = argparse.ArgumentParser(description="reintroduce known bugs; the model test must detect each bug")
     arguments.add_argument("numbers", nargs="*", help="only these patches, by number")
     arguments.add_argument("--seconds", type=int, default=60, help="time limit per patch")
+    arguments.add_argument("--test", help="the model test, instead of that of each patch")
     arguments.add_argument("--commit", default="HEAD", help="commit of the copy")
     arguments.add_argument("--list", action="store_true", help="print the test and the checks that must detect each bug")
     wanted = arguments.parse_args()
@@ -192,6 +195,8 @@ def main():
     if wanted.numbers:
         patches = [patch for patch in patches if patch.name[:2] in wanted.numbers]
     declarations = {patch: parse_header(patch.read_text()) for patch in patches}
+    if wanted.test:
+        declarations = {patch: (wanted.test, names) for patch, (_, names) in declarations.items()}
     if wanted.list:
         for patch, (test, names) in declarations.items():
             print(f"{patch.stem}: {test}: {', '.join(names)}")
