@@ -109,7 +109,7 @@ async fn racing_servers_give_each_address_and_port_once() {
 }
 
 #[tokio::test]
-async fn write_whose_claim_ended_is_never_stored() {
+async fn write_after_end_of_claim_is_never_stored() {
     let [first, second] = servers().await;
     let mut spec = node_port(30_001);
     spec["clusterIP"] = json!("10.0.0.5");
@@ -200,4 +200,57 @@ async fn claims_are_loaded_at_the_start() {
     assert!(taken.is_some_and(|text| text.contains("already allocated")));
     started.apply_change("/apid/claims/services/x", None);
     assert!(started.allocate(&mut service("new", node_port(30_001)), None, false).is_ok());
+}
+
+#[tokio::test]
+async fn changes_by_another_server_during_the_load_are_kept() {
+    let memory = MemoryStore::of_several_servers(Arc::new(Observers(Vec::new())));
+    let with_address = |name: &str, address: &str, port: u64| {
+        let mut spec = node_port(port);
+        (spec["clusterIP"], spec["clusterIPs"]) = (json!(address), json!([address]));
+        kinds::entry::encode(&service(name, spec))
+    };
+    let claim = "/apid/claims/services/x";
+    let values = ClaimedValues { addresses: vec!["10.0.0.5".parse().unwrap()], ports: vec![30_003] };
+    let owner = Owner { namespace: "a".to_owned(), name: "two".to_owned() };
+    let record = kinds::entry::encode(&allocator().record("10.0.0.3".parse().unwrap(), &owner));
+    for (key, value) in [
+        ("core/services/a/one", with_address("one", "10.0.0.2", 30_001)),
+        ("core/services/a/two", with_address("two", "10.0.0.3", 30_002)),
+        ("networking/ipaddresses/10.0.0.3", record),
+        (claim, values.encode()),
+    ] {
+        memory.commit(key, Op::Create(value)).await.unwrap();
+    }
+    let changed = with_address("one", "10.0.0.2", 30_000);
+    let changes = HashMap::from([
+        (
+            "core/services/",
+            vec![
+                ("core/services/a/one", Op::Update(changed, Revision(1))),
+                ("core/services/a/two", Op::Delete(Revision(2))),
+            ],
+        ),
+        ("networking/ipaddresses/", vec![("networking/ipaddresses/10.0.0.3", Op::Delete(Revision(3)))]),
+        ("/apid/claims/services/", vec![(claim, Op::Delete(Revision(4)))]),
+    ]);
+    let starting = allocator();
+    let store = FailingStore {
+        store: memory,
+        failures: 0.into(),
+        writes: false,
+        page_limits: parking_lot::Mutex::default(),
+        after_page: Some(ChangesAfterPages { changes, observer: starting.clone() }).into(),
+    };
+    starting.load(&store).await.unwrap();
+    let is_free = |address: &str, port: u64| {
+        let mut spec = node_port(port);
+        (spec["clusterIP"], spec["clusterIPs"]) = (json!(address), json!([address]));
+        starting.allocate(&mut service("new", spec), None, false).is_ok()
+    };
+    assert!(!is_free("10.0.0.6", 30_000), "the changed Service has the port");
+    assert!(is_free("10.0.0.6", 30_001), "the port of the old state of the Service");
+    assert!(is_free("10.0.0.3", 30_002), "the values of the deleted Service");
+    assert!(is_free("10.0.0.5", 30_003), "the values of the ended claim");
+    assert_eq!(starting.differences().stale, [] as [IpAddr; 0], "the record is deleted");
 }
