@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use apimachinery::names::{Names, Preset};
 use async_trait::async_trait;
+use controllers::start_objects::endpoints;
 use rustls_pki_types::ServerName;
 use serving::client::{Identity as ClientIdentity, Trust};
 use serving::metrics::Stability::Alpha;
 use serving::metrics::{Counters, Definition, Gauges, Histograms, Metrics};
-use storage::Observer;
 use storage::engine::etcd::{
     Connection, EtcdStore, KeyMap as _, LeaseOptions, Lifetime, OpenError, Options, Telemetry, Tls,
 };
 use storage::engine::fjall::Identity;
+use storage::{CLAIM_LIFETIME, CLAIMS, Observer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -61,6 +62,8 @@ pub(crate) async fn open(
     let keys = ReferenceKeys::new(names);
     let events =
         keys.parse_etcd(EVENTS).map(|prefix| Lifetime { prefix: prefix.into_owned(), time: event_ttl });
+    let servers = Lifetime { prefix: endpoints::LEASE_KEYS.to_owned(), time: endpoints::LEASE_LIFETIME };
+    let claims = Lifetime { prefix: CLAIMS.to_owned(), time: CLAIM_LIFETIME };
     let identity = Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
     let options = Options {
         tls: if uses_tls { Some(Arc::new(files)) } else { None },
@@ -72,7 +75,11 @@ pub(crate) async fn open(
         readiness_timeout: flags.etcd_readycheck_timeout,
         size_interval: flags.etcd_db_metric_poll_interval.max(Duration::from_secs(1)),
         leases: LeaseOptions {
-            lifetimes: events.into_iter().filter(|lifetime| !lifetime.time.is_zero()).collect(),
+            lifetimes: events
+                .into_iter()
+                .filter(|lifetime| !lifetime.time.is_zero())
+                .chain([claims, servers])
+                .collect(),
             reuse: flags.lease_reuse_duration_seconds,
             ..LeaseOptions::default()
         },

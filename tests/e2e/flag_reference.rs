@@ -117,7 +117,7 @@ fn table_of_flags_names_state_and_reason() {
     for row in [
         "| `--secure-port` | implemented |",
         "| `--kubelet-timeout` | implemented |",
-        "| `--apiserver-count` | not needed | Number of API servers; a store has one apid |",
+        "| `--allow-privileged` | not needed | Allow privileged containers; apid runs no containers and always stores them |",
         "| `--emulated-version` | implemented |",
         "| `--disable-http2-serving` | rejected |",
     ] {

@@ -107,8 +107,21 @@ const REFERENCE_FLAGS: &[(FlagState, &[FlagRow])] = &[
     (FlagState::UnsafeToIgnore, UNSAFE_TO_IGNORE),
 ];
 
-/// Flags that kube-apiserver has deprecated. A log line warns of each of them on the command line.
-pub(super) const DEPRECATED: [&str; 2] = ["apiserver-count", "enable-logs-handler"];
+/// Flags that kube-apiserver has deprecated, with the ids of their arguments and advice. A log line warns of each of them on the command line.
+const DEPRECATED: [(&str, &str, &str); 2] = [
+    ("apiserver-count", "apiserver_count", "`--endpoint-reconciler-type=lease` needs no number of servers"),
+    (
+        "enable-logs-handler",
+        "enable-logs-handler",
+        "remove the flag, which has no effect: apid writes no log files",
+    ),
+];
+
+/// Returns the deprecated flags on the command line, each with advice.
+pub(super) fn deprecated_flags(matches: &ArgMatches) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let given = DEPRECATED.into_iter().filter(|(_, id, _)| is_given(matches, id));
+    given.map(|(name, _, advice)| (name, advice))
+}
 
 const PLANNED: &[FlagRow] = &[
     ("allow-metric-labels", List("METRIC,LABEL=VALUES"), "Allowed values of labels of metrics"),
@@ -162,7 +175,6 @@ const NOT_NEEDED: &[FlagRow] = &[
         Switch,
         "Allow privileged containers; apid runs no containers and always stores them",
     ),
-    ("apiserver-count", Value("COUNT"), "Number of API servers; a store has one apid"),
     ("contention-profiling", Switch, "Profile of lock contention in the Go runtime, which apid does not use"),
     (
         "coordinated-leadership-lease-duration",
@@ -186,7 +198,6 @@ const NOT_NEEDED: &[FlagRow] = &[
         "Number of watch events in memory per resource; the limit is in bytes, and older events are read from the store",
     ),
     ("enable-logs-handler", Switch, "Serve log files at /logs; apid writes no log files"),
-    ("endpoint-reconciler-type", Value("TYPE"), "Registration of several API servers; a store has one apid"),
     (
         "etcd-count-metric-poll-period",
         Value("TIME"),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use apimachinery::names::Names;
 use serde_json::json;
 
-use super::{StartObject, with_desired_fields};
+use super::StartObject;
 use crate::condition::Condition;
 use verbs::addresses::ServiceRange;
 use verbs::addresses::family;
@@ -49,41 +49,11 @@ fn default_route_address() -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// Returns the ServiceCIDR, the Service and its endpoints.
+/// Returns the ServiceCIDR and the Service.
 pub(super) fn objects(published: &AdvertisedServer, names: &Names) -> Vec<StartObject> {
     let Some(range) = published.ranges.first() else { return Vec::new() };
-    let name = names.api_service;
     let address = range.first_address();
-    let mut objects = vec![service_cidr(published, names), service(published, address, names)];
-    if let Some(address) = published.address {
-        let ports = json!([{"name": "https", "port": published.port, "protocol": "TCP"}]);
-        let endpoints = json!({
-            "metadata": {
-                "name": name, "namespace": DEFAULT,
-                "labels": {names.label_sub_key("endpointslice", "skip-mirror"): "true"},
-            },
-            "subsets": [{"addresses": [{"ip": address}], "ports": &ports}],
-        });
-        let slice = json!({
-            "metadata": {
-                "name": name, "namespace": DEFAULT,
-                "labels": {names.label_key("service-name"): name},
-            },
-            "addressType": family(address),
-            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
-            "ports": ports,
-        });
-        objects.push(
-            StartObject::new("", "Endpoints", endpoints)
-                .restored_by(|current, desired| with_desired_fields(current, desired, &["subsets"])),
-        );
-        objects.push(
-            StartObject::new("discovery", "EndpointSlice", slice).restored_by(|current, desired| {
-                with_desired_fields(current, desired, &["endpoints", "ports"])
-            }),
-        );
-    }
-    objects
+    vec![service_cidr(published, names), service(published, address, names)]
 }
 
 fn service(published: &AdvertisedServer, address: IpAddr, names: &Names) -> StartObject {
