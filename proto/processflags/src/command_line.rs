@@ -103,7 +103,13 @@ impl FlagError {
             },
             (_, Some(value)) if value.is_empty() => format!("`{name}` needs a value"),
             (_, Some(value)) => {
-                let reason = error.source().map(ToString::to_string).unwrap_or_default();
+                let reason = match (error.source(), error.get(ContextKind::ValidValue)) {
+                    (Some(source), _) => source.to_string(),
+                    (None, Some(ContextValue::Strings(values))) => {
+                        format!("use one of {}", values.join(", "))
+                    }
+                    (None, _) => "the value is invalid".to_owned(),
+                };
                 format!("`{name}={value}`: {reason}")
             }
             (_, None) => error.render().to_string().lines().next().unwrap_or_default().to_owned(),
