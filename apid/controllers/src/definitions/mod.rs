@@ -13,6 +13,9 @@
 //!
 //! [`cleanup`] deletes the objects of terminating definitions.
 //!
+//! Of several apids with a common store, only the leader decides on names and writes statuses. The others serve a kind
+//! when its names are accepted in the stored definition.
+//!
 //! # Invariants
 //!
 //! INVARIANT (unchanged kinds stay): while `spec` and accepted names of a definition stay the same, its kinds
@@ -27,6 +30,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
@@ -64,6 +68,8 @@ pub struct DefinitionController {
     actor: Actor,
     /// The definitions at the last read, by name.
     known: Mutex<HashMap<String, KnownDefinition>>,
+    /// Whether this apid led at the last reconciliation.
+    led: AtomicBool,
 }
 
 /// A definition as last read, and the resources that are served for it.
@@ -112,8 +118,15 @@ impl Reconcile for DefinitionController {
     type Key = ();
 
     async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
-        self.read().await?;
-        let with_new_status = self.update(&mut self.known.lock());
+        let leads = self.actor.may_write();
+        if leads && !self.led.load(Ordering::SeqCst) {
+            // The statuses that this apid has computed were not written.
+            self.known.lock().values_mut().for_each(KnownDefinition::mark_changed);
+        }
+        self.led.store(leads, Ordering::SeqCst);
+        let revision = self.read().await?;
+        let with_new_status = self.update(&mut self.known.lock(), leads);
+        self.actor.api_state().kinds.set_definitions_revision(revision);
         let writes = with_new_status.into_iter().map(|updated| self.try_write_status(updated));
         let results: Vec<Result<(), Status>> =
             stream::iter(writes).buffered(WRITE_CONCURRENCY).collect().await;
@@ -125,7 +138,9 @@ impl Reconcile for DefinitionController {
 impl DefinitionController {
     /// Creates the controller.
     pub fn new(state: &Arc<ControllerState>) -> Self {
-        DefinitionController { state: Arc::clone(state), actor: state.apiserver(), known: Mutex::default() }
+        let actor = state.apiserver().of_leader();
+        let led = AtomicBool::new(state.leadership.leads());
+        DefinitionController { state: Arc::clone(state), actor, known: Mutex::default(), led }
     }
 
     fn collection(&self) -> Result<Arc<Collection>, Status> {
@@ -138,7 +153,7 @@ impl DefinitionController {
     ///
     /// The store cannot be read.
     pub async fn load(&self) -> Result<(), Status> {
-        self.read().await?;
+        let revision = self.read().await?;
         let mut known = self.known.lock();
         for one in known.values_mut() {
             self.build_resources(one);
@@ -146,21 +161,22 @@ impl DefinitionController {
                 conditions::is_established(&one.definition) && !self.has_built_in_names(&one.definition);
         }
         self.serve(&known);
+        self.actor.api_state().kinds.set_definitions_revision(revision);
         Ok(())
     }
 
     /// Reconciles after each change of a definition, until the process ends.
     pub async fn run(self: Arc<Self>) {
         let Ok(collection) = self.collection() else { return };
-        let cleanup = cleanup::run(&self.state, self.actor.clone(), &collection);
         let runner = Runner::new(&self.state, "crd_naming_condition_controller")
             .debounce(DEBOUNCE)
-            .watch(&collection.items, |_| Some(()));
-        tokio::join!(runner.run(Arc::clone(&self)), cleanup);
+            .watch(&collection.items, |_| Some(()))
+            .watch_terms(&self.state, ());
+        runner.run(Arc::clone(&self)).await;
     }
 
-    /// Reads the definitions that changed since the last call.
-    async fn read(&self) -> Result<(), Status> {
+    /// Reads the definitions that changed since the last call. Returns the revision of the read.
+    async fn read(&self) -> Result<Revision, Status> {
         let collection = self.collection()?;
         let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
         let mut known = self.known.lock();
@@ -178,7 +194,7 @@ impl DefinitionController {
             };
             known.insert(name, one);
         }
-        Ok(())
+        Ok(snapshot.revision())
     }
 
     /// Builds the resources of a definition with schemas, unless their inputs are the same as before.
@@ -219,14 +235,18 @@ impl DefinitionController {
     }
 
     /// Accepts names, serves the kinds, and sets the conditions. Returns the definitions whose status changed.
-    fn update(&self, known: &mut HashMap<String, KnownDefinition>) -> Vec<Object> {
+    ///
+    /// If `leads` is false, another apid decides: this apid only serves the kinds with accepted names.
+    fn update(&self, known: &mut HashMap<String, KnownDefinition>, leads: bool) -> Vec<Object> {
         let now = time::time(self.actor.api_state().clock.now());
         let examined = known.iter().filter(|(_, one)| one.needs_examination);
         let mut examined: Vec<(String, Value)> = examined
             .map(|(name, one)| (name.clone(), one.definition.get("status").cloned().unwrap_or_default()))
             .collect();
         examined.sort_by_cached_key(|(name, _)| known.get(name).map(KnownDefinition::precedence));
-        self.accept_names(known, examined.iter().map(|(name, _)| name), &now);
+        if leads {
+            self.accept_names(known, examined.iter().map(|(name, _)| name), &now);
+        }
         for (name, _) in &examined {
             let Some(one) = known.get_mut(name) else { continue };
             if one.has_schemas {
@@ -234,9 +254,18 @@ impl DefinitionController {
                 self.check_and_remove_schemas(one);
             }
             let has_names = conditions::is_condition_true(&one.definition, NAMES_ACCEPTED);
-            one.is_served = conditions::is_established(&one.definition) || (has_names && one.is_ready());
+            one.is_served = (conditions::is_established(&one.definition) || (has_names && one.is_ready()))
+                && (leads || !self.has_built_in_names(&one.definition));
         }
         self.serve(known);
+        if !leads {
+            for (name, _) in &examined {
+                if let Some(one) = known.get_mut(name) {
+                    one.needs_examination = false;
+                }
+            }
+            return Vec::new();
+        }
         let oversized = oversized_documents(known);
         let mut with_new_status = Vec::new();
         let is_examined: HashSet<&String> = examined.iter().map(|(name, _)| name).collect();
@@ -364,8 +393,7 @@ impl DefinitionController {
         if result.is_err()
             && let Some(one) = self.known.lock().get_mut(updated.name())
         {
-            // No stored definition has the revision 0, so the next `read` decodes the definition again.
-            one.revision = Revision(0);
+            one.mark_changed();
         }
         result
     }
@@ -389,6 +417,12 @@ impl DefinitionController {
     }
 }
 
+/// Deletes the objects of terminating definitions until the process ends.
+pub async fn clean_up(state: Arc<ControllerState>) {
+    let Ok(collection) = stored::of_kind(&state.api_state, DEFINITION) else { return };
+    cleanup::run(&state, state.apiserver().of_leader(), &collection).await;
+}
+
 impl KnownDefinition {
     fn new(definition: Object, revision: Revision, served: Option<ServedResources>) -> Self {
         KnownDefinition {
@@ -399,6 +433,11 @@ impl KnownDefinition {
             is_served: false,
             served,
         }
+    }
+
+    /// Lets the next read decode and examine the definition again. No stored definition has the revision 0.
+    fn mark_changed(&mut self) {
+        self.revision = Revision(0);
     }
 
     /// Whether the resources were built with the names that are accepted now.
