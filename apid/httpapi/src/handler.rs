@@ -107,6 +107,12 @@ impl Api {
             (ParsedUri::new(&head.method, &head.uri, Query::parse(head.uri.query())), None)
         };
         let ParsedUri { query, mut info } = uri;
+        let rejection = match (&http_state.freshness, rejection) {
+            (Some(freshness), None) if !info.is_for_health() => {
+                Box::pin(freshness.await_arrival(api_state, &info, &query)).await.err()
+            }
+            (_, rejection) => rejection,
+        };
         let remote = aggregated::remote_of(&http_state.aggregation, &info);
         if remote.is_some() {
             info.read_object_watch_as_get();
@@ -347,6 +353,9 @@ impl Api {
         };
         // A rejection is not decided again: its request has no body and no heavy place for an execution.
         if place.waited && is_allowed {
+            if let Some(freshness) = &self.http_state.freshness {
+                Box::pin(freshness.await_policy()).await?;
+            }
             let again = Box::pin(place.hold(auth.admit_again(&credentials, attributes))).await;
             admitted = again.map_err(|rejection| self.authentication_failure(context, rejection))?;
         }

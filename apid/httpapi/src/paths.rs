@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::backup;
 use crate::negotiate::{self, Format, Offer, Shape, accept};
-use crate::request_context::{HEALTH_ENDPOINTS, RequestContext};
+use crate::request_context::RequestContext;
+use crate::request_info::HEALTH_ENDPOINTS;
 use crate::response::chunked_document::{self, LazyDocument};
 use crate::response::list_encoding::Encoding;
 use crate::response::protobuf;

@@ -43,9 +43,6 @@ use discovery::Documents;
 use verbs::MemoryLimit;
 use verbs::{ApiState, Collection, ServedKinds};
 
-/// The health check endpoints.
-pub(super) const HEALTH_ENDPOINTS: [&str; 3] = ["livez", "readyz", "healthz"];
-
 /// A request with its attributes, connection, audit record and response options.
 pub(super) struct RequestContext {
     /// The served kinds at the beginning of the request; later changes do not affect the request.
@@ -105,7 +102,7 @@ impl RequestContext {
 
     /// Whether the request is for `/livez`, `/readyz` or `/healthz`.
     pub(super) fn is_for_health(&self) -> bool {
-        self.info.segments.first().is_some_and(|first| HEALTH_ENDPOINTS.contains(&first.as_str()))
+        self.info.is_for_health()
     }
 
     /// Whether the request is for the summary of `/livez` or `/readyz`.

@@ -24,6 +24,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::query::{Query, is_well_formed};
 
+/// The health check endpoints.
+pub(super) const HEALTH_ENDPOINTS: [&str; 3] = ["livez", "readyz", "healthz"];
+
 /// The parsed method, path and query of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestInfo {
@@ -64,6 +67,11 @@ impl RequestInfo {
         let subresource = self.attributes.subresource.as_str();
         self.attributes.resource_request
             && matches!(subresource, "attach" | "exec" | "log" | "portforward" | "proxy")
+    }
+
+    /// Whether the request is for `/livez`, `/readyz` or `/healthz`.
+    pub(super) fn is_for_health(&self) -> bool {
+        self.segments.first().is_some_and(|first| HEALTH_ENDPOINTS.contains(&first.as_str()))
     }
 
     /// Whether the request is long-running: see [`is_long_running`].

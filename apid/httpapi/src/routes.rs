@@ -25,7 +25,8 @@ use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tower::Service as _;
 
-use crate::request_context::{HEALTH_ENDPOINTS, RequestContext};
+use crate::request_context::RequestContext;
+use crate::request_info::HEALTH_ENDPOINTS;
 use crate::response::respond::ApiResponse;
 use crate::{backup, openapi, openid, paths};
 

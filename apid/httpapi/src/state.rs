@@ -20,6 +20,7 @@ use verbs::ApiState;
 
 use crate::audited_streams::AuditedStreams;
 use crate::flow::{RequestFlow, RequestLimits};
+use crate::freshness::Freshness;
 use crate::metrics::{self, RequestMetrics, StreamMetrics};
 use crate::response::protobuf::MessageCache;
 
@@ -37,6 +38,8 @@ pub struct HttpState {
     pub settings: HttpSettings,
     /// The API versions that other servers serve.
     pub aggregation: Arc<Aggregation>,
+    /// The freshness of reads despite writes of other servers; None if no other server writes to the store.
+    pub(crate) freshness: Option<Arc<Freshness>>,
     /// Decides which requests run.
     pub(crate) flow: RequestFlow,
     /// The response headers with the uids of the flow schema and of the priority level.
@@ -111,6 +114,7 @@ impl HttpState {
         health: Health,
         settings: HttpSettings,
         aggregation: Arc<Aggregation>,
+        freshness: Option<Arc<Freshness>>,
     ) -> Self {
         audit.register_metrics(&metrics);
         metrics::collect_state(&metrics, &api_state, &settings.build);
@@ -137,6 +141,7 @@ impl HttpState {
             health,
             settings,
             aggregation,
+            freshness,
         }
     }
 

@@ -16,6 +16,13 @@ pub(crate) enum StorageMediaType {
     Json,
 }
 
+/// The policy on which requests are decided while other servers write policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PolicyConsistencyName {
+    Fresh,
+    Bounded,
+}
+
 /// The media type of JSON.
 const JSON: &str = "application/json";
 
@@ -58,10 +65,14 @@ pub(crate) struct EtcdFlags {
     /// Format of the objects of built-in kinds in etcd: the media type of Protobuf (default) or application/json
     #[arg(long, value_name = "TYPE")]
     pub(crate) storage_media_type: Option<String>,
+    /// Policy on which requests are decided: fresh (the newest of all servers) or bounded (at most 10 s old; only reads and
+    /// writes of newest objects wait for etcd)
+    #[arg(long, value_name = "MODE", default_value = "fresh")]
+    pub(crate) policy_consistency: PolicyConsistencyName,
 }
 
 /// The flags that have no effect without `--etcd-servers`.
-pub(super) const WITHOUT_SERVERS: [&str; 11] = [
+pub(super) const WITHOUT_SERVERS: [&str; 12] = [
     "etcd-cafile",
     "etcd-certfile",
     "etcd-compaction-interval",
@@ -71,6 +82,7 @@ pub(super) const WITHOUT_SERVERS: [&str; 11] = [
     "etcd-prefix",
     "etcd-readycheck-timeout",
     "lease-reuse-duration-seconds",
+    "policy-consistency",
     "storage-initialization-timeout",
     "storage-media-type",
 ];

@@ -18,7 +18,7 @@ use kinds::EnabledVersions;
 use serving::compatibility::CompatibilityVersions;
 use serving::gates::FeatureGates;
 
-use authclient::ProxyHeaders;
+use authclient::{AuthdServer, ProxyHeaders};
 
 mod audit_flags;
 mod availability;
@@ -28,12 +28,13 @@ mod forwarding_flags;
 mod published_config;
 mod read;
 mod reference_flags;
+mod shared_authds;
 #[cfg(test)]
 mod tests;
 mod values;
 
 use controllers::{CertificateSigning, EnabledControllers, PublishedConfig};
-pub(crate) use etcd_flags::{EtcdFlags, StorageMediaType};
+pub(crate) use etcd_flags::{EtcdFlags, PolicyConsistencyName, StorageMediaType};
 pub(crate) use flags::StorageFlags;
 pub use read::command;
 pub(crate) use values::{byte_size, split_list};
@@ -44,7 +45,7 @@ pub const EXIT_USAGE: u8 = 64;
 /// Directory of the store within the data directory.
 pub const STORE: &str = "store";
 
-/// The authd that apid uses: spawned by apid, or external.
+/// The authd that apid uses first: spawned by apid, or external.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authd {
     /// apid starts authd and passes these flags.
@@ -56,6 +57,8 @@ pub enum Authd {
     },
     /// authd runs already and listens on this socket.
     At(PathBuf),
+    /// apid has no authd of its own: it uses the shared ones.
+    Shared,
 }
 
 /// Configuration of the process.
@@ -77,8 +80,10 @@ pub struct Config {
     pub client_cas: Vec<PathBuf>,
     /// Configuration that apid publishes in ConfigMaps and token Secrets.
     pub published_config: PublishedConfig,
-    /// The authd that apid uses.
+    /// The authd that apid uses first.
     pub authd: Authd,
+    /// The shared authds, which apid uses without an authd of its own, and while this one is gone.
+    pub shared_authds: Vec<AuthdServer>,
     /// Controllers that `--controllers` enables; without the garbage collector if its own flag disables it.
     pub controllers: EnabledControllers,
     /// Configuration of the built-in signer; None if the signer does not run.

@@ -140,6 +140,7 @@ fn etcd_and_watch_cache_flags_are_accepted_with_reason() {
         "--etcd-compaction-interval=5m",
         "--etcd-count-metric-poll-period=1m",
         "--storage-media-type=application/json",
+        "--policy-consistency=bounded",
         "--watch-cache=true",
         "--default-watch-cache-size=100",
         "--watch-cache-sizes=pods#1000,nodes#100",
@@ -156,6 +157,7 @@ fn etcd_and_watch_cache_flags_are_accepted_with_reason() {
             "etcd-compaction-interval",
             "etcd-count-metric-poll-period",
             "etcd-prefix",
+            "policy-consistency",
             "storage-media-type",
             "watch-cache",
             "watch-cache-sizes"
@@ -173,7 +175,11 @@ fn flags_of_etcd_take_effect_with_servers() {
     let config = config.unwrap();
     assert_eq!(config.flags.etcd.servers(), ["https://a:2379", "https://b:2379"]);
     assert_eq!(config.unneeded_flags, []);
+    assert_eq!(config.flags.etcd.policy_consistency, PolicyConsistencyName::Fresh);
+    let bounded = read(&[&BASE[..], &["--policy-consistency=bounded"]].concat()).unwrap();
+    assert_eq!(bounded.flags.etcd.policy_consistency, PolicyConsistencyName::Bounded);
     let errors = |flag: &str| read(&[&BASE[..], &[flag]].concat()).unwrap_err().join("; ");
+    assert!(errors("--policy-consistency=old").contains("use one of fresh, bounded"));
     assert!(errors("--etcd-certfile=/c").contains("`--etcd-keyfile` require each other"));
     assert!(errors("--storage-media-type=application/yaml").contains("application/json"));
     assert!(errors("--etcd-servers-overrides=/events#https://c:2379").contains("etcd-servers-overrides"));
@@ -408,12 +414,12 @@ fn flags_of_the_reference_without_an_effect_have_a_reason() {
         "--data-dir=/d",
         "--spawn-authd",
         "--allow-privileged=true",
-        "--apiserver-count=1",
+        "--contention-profiling=false",
         "--vmodule=a=1",
     ]);
     let config = config.unwrap();
     let names: Vec<&str> = config.unneeded_flags.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["allow-privileged", "apiserver-count"]);
+    assert_eq!(names, ["allow-privileged", "contention-profiling"]);
     assert_eq!(config.unimplemented_flags, ["vmodule"]);
     let errors = read(&["--data-dir=/d", "--spawn-authd", "--disable-http2-serving"]).unwrap_err();
     assert!(errors.iter().any(|error| error.contains("`--disable-http2-serving`")), "{errors:?}");

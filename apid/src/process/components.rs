@@ -23,6 +23,7 @@ use crate::config::{Config, STORE, split_list};
 use crate::etcd_store::{self, EtcdMetrics};
 use crate::stored_values::ReferenceValues;
 use authclient::PolicyRevisions;
+use controllers::Leadership;
 use verbs::addresses::ServiceAddresses;
 use verbs::{ApiState, Cache};
 
@@ -75,6 +76,14 @@ pub(super) fn build_aggregation(api_state: &ApiState, reader: Arc<dyn Reader>) -
     Aggregation::new(services, Arc::clone(forwarding), Arc::clone(names), Arc::clone(&api_state.clock))
 }
 
+/// Whether this apid runs the loops that must run once: always with an embedded store, else after its election.
+pub(super) fn leadership(config: &Config, clock: &Arc<dyn Clock>) -> Leadership {
+    match config.flags.etcd.servers().is_empty() {
+        true => Leadership::of_single_server(),
+        false => Leadership::of_one_of_several_servers(Arc::clone(clock)),
+    }
+}
+
 /// Rejects a store that another process has open. This check runs before authd starts, because both processes
 /// would use one authd socket in the data directory.
 pub(super) fn check_unlocked_store(config: &Config) -> Result<(), ProcessError> {
@@ -120,11 +129,7 @@ pub(super) async fn open_store(
         true => {
             let event_ttl = config.flags.storage.event_ttl;
             let telemetry = Arc::new(EtcdMetrics::new(metrics, names));
-            let store = etcd_store::open(etcd, names, event_ttl, telemetry, observers).await?;
-            tracing::warn!(
-                "several servers on one etcd do not yet agree on fresh reads and policy: run one apid on this cluster"
-            );
-            Arc::new(store)
+            Arc::new(etcd_store::open(etcd, names, event_ttl, telemetry, observers).await?)
         }
         false => open_embedded_store(config, names, clock, observers).await?,
     };

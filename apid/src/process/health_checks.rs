@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::encryption_at_rest::ProcessEncryption;
 use crate::config::Config;
 use authclient::Auth;
-use httpapi::Health;
+use httpapi::{Freshness, Health};
 
 /// Pause before failed checks run again: some checks, such as the check of the store, notify of no changes.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -100,6 +100,8 @@ pub(super) struct HealthSources<'a> {
     pub(super) auth: &'a Arc<Auth>,
     /// The store.
     pub(super) store: &'a Arc<dyn Store>,
+    /// The freshness of requests, if other servers write to the store.
+    pub(super) freshness: Option<&'a Arc<Freshness>>,
     /// Encryption at rest, if it is configured.
     pub(super) encryption: Option<&'a ProcessEncryption>,
     /// The TLS files of the listener.
@@ -132,6 +134,10 @@ impl HealthSources<'_> {
             let store = Arc::clone(self.store);
             let check = move || store.readiness().map_err(|error| error.to_string());
             checks = checks.with(&format!("{store_check}-readiness"), check);
+            if let Some(freshness) = self.freshness {
+                let freshness = Arc::clone(freshness);
+                checks = checks.with("policy-age", move || freshness.check_age());
+            }
         }
         checks = self.with_encryption_checks(checks, endpoint);
         if is_readyz {
@@ -296,6 +302,7 @@ mod tests {
             config,
             auth: &auth,
             store: &store,
+            freshness: None,
             encryption: None,
             tls,
             progress: &progress,
@@ -324,6 +331,7 @@ mod tests {
                 config: &config,
                 auth: &auth,
                 store: &store,
+                freshness: None,
                 encryption: None,
                 tls: &tls,
                 progress: &progress,

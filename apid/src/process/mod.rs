@@ -9,8 +9,8 @@
 //! and writes the port to a file. Then apid serves requests. `/readyz` fails until authd has the policy
 //! snapshot, and default policy and start-up objects exist.
 //!
-//! Shutdown: `/readyz` fails, the shutdown delay passes, watches end, open requests finish, the store
-//! closes, authd exits.
+//! Shutdown: `/readyz` fails, apid gives up its leadership, the shutdown delay passes, watches end, open requests finish,
+//! the store closes, authd exits.
 //!
 //! # Invariants
 //!
@@ -22,6 +22,7 @@ mod certificate_renewal;
 mod components;
 mod encryption_at_rest;
 mod error;
+mod freshness;
 mod health_checks;
 mod monitoring;
 
@@ -45,10 +46,10 @@ use tokio::sync::{oneshot, watch};
 use crate::build_info::BUILD_INFO;
 use crate::config::{Config, STORE, StorageFlags};
 use crate::console::fail;
-use authclient::{Auth, AuthOptions, PolicyRevisions, Reductions};
+use authclient::{Auth, AuthOptions, AuthdServer, PolicyRevisions, Reductions};
 use authd::ProcessAuthd;
 use controllers::start_objects::AdvertisedServer;
-use controllers::{self, AdmissionWrites, ControllerOptions, ControllerState};
+use controllers::{self, AdmissionWrites, ControllerOptions, ControllerState, ServerIdentity};
 use error::ProcessError;
 use health_checks::{HealthSources, Progress};
 use httpapi::{Api, HttpSettings, HttpState};
@@ -64,6 +65,8 @@ use verbs::{
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time for streams to write their last audit events after the end of all connections that speak HTTP.
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time for which the shutdown waits for the end of the controllers and the release of their Lease.
+const RESIGN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for which the exit waits for blocking tasks.
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -209,7 +212,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let mut authd = ProcessAuthd::start(&config, &clock, &*rng)?;
     let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));
     let options = AuthOptions {
-        socket: authd.socket().to_owned(),
+        servers: authd.servers().to_vec(),
+        instance: rng.uuid(),
         timeout: config.flags.authd.authd_timeout,
         names: Arc::clone(&names),
         proxy_headers: config.proxy_headers.clone(),
@@ -242,6 +246,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let service_manager = ServiceManager::from_environment();
     let (store, (tls, serving_ca), ()) = service_manager.extend_start(start).await?;
 
+    admission.environment().reservations.share(&store);
     config.published_config.complete(serving_ca, &config.controllers);
 
     let _reload = tls.spawn_watch();
@@ -262,10 +267,12 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let progress = Arc::new(Progress::default());
     let (stop, stopping) = watch::channel(false);
     let token_key = TokenKey::load_or_create(&*store).await.map_err(ProcessError::TokenKey)?;
+    let freshness = freshness::start(config.flags.etcd.policy_consistency, &store, &metrics);
     let health = HealthSources {
         config: &config,
         auth: &auth,
         store: &store,
+        freshness: freshness.as_ref(),
         encryption: encryption.as_ref(),
         tls: &tls,
         progress: &progress,
@@ -322,6 +329,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
             delete_workers: config.flags.limits.delete_collection_workers,
         },
         Arc::clone(&aggregation),
+        freshness,
     ));
     let controller_state = Arc::new(ControllerState::new(
         Arc::clone(&api_state),
@@ -330,6 +338,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         config.flags.controllers.use_service_account_credentials,
         aggregation,
         http_state.flow_control().cloned(),
+        components::leadership(&config, &api_state.clock),
     ));
     let handshake_errors = register_metrics(&http_state.metrics, &tls);
     tokio::spawn(http_state.measure_peaks());
@@ -389,9 +398,17 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     service_manager.notify(ServiceState::Stopping);
     progress.begin_shutdown();
     authd.begin_shutdown();
-    if result.is_ok() {
-        tokio::time::sleep(config.flags.serving.shutdown_delay_duration).await;
-    }
+    let delay = async {
+        if result.is_ok() {
+            tokio::time::sleep(config.flags.serving.shutdown_delay_duration).await;
+        }
+    };
+    // Another apid takes over while this apid still serves.
+    tokio::join!(
+        delay,
+        controller_state.leadership.resign(RESIGN_TIMEOUT),
+        controller_state.registration.end(RESIGN_TIMEOUT)
+    );
     stop.send_replace(true);
     let _ = drain.send(());
     let _ = server.await;
@@ -414,9 +431,9 @@ async fn run_until_stopped(
     progress: &Arc<Progress>,
     definitions: Arc<controllers::DefinitionController>,
 ) -> Result<(), ProcessError> {
-    let socket = authd.socket().to_owned();
+    let servers = authd.servers().to_vec();
     let background_work = async {
-        start_background_work(state, config, address, &socket, progress, definitions).await?;
+        start_background_work(state, config, address, servers, progress, definitions).await?;
         std::future::pending().await
     };
     tokio::select! {
@@ -432,7 +449,7 @@ async fn start_background_work(
     state: &Arc<ControllerState>,
     config: &Config,
     bound: SocketAddr,
-    socket: &std::path::Path,
+    servers: Vec<AuthdServer>,
     progress: &Arc<Progress>,
     definitions: Arc<controllers::DefinitionController>,
 ) -> Result<(), ProcessError> {
@@ -441,33 +458,49 @@ async fn start_background_work(
         .await
         .map_err(|status| ProcessError::Namespaces(Box::new(status)))?;
     progress.complete_namespaces();
-    let (auth, socket) = (Arc::clone(&api_state.auth), socket.to_owned());
-    tokio::spawn(async move { auth.connection().log_outages(&socket).await });
+    let auth = Arc::clone(&api_state.auth);
+    tokio::spawn(async move { auth.connection().log_outages(&servers).await });
     let writer = Arc::new(controllers::PolicyWrites::new(Arc::clone(state)));
-    let (mirror_auth, instance) = (Arc::clone(&api_state.auth), api_state.rng.uuid());
-    tokio::spawn(mirror_auth.run_mirror(instance, Arc::clone(&api_state.store), writer));
+    let mirror_auth = Arc::clone(&api_state.auth);
+    tokio::spawn(mirror_auth.run_mirror(Arc::clone(&api_state.store), writer));
     tokio::spawn(definitions.run());
     let serving_flags = &config.flags.serving;
     let service_ranges = serving_flags.service_cluster_ip_range.0.clone();
     let advertised_server = AdvertisedServer::new(serving_flags.advertise_address, bound, service_ranges);
+    let reconciler = serving_flags.endpoint_reconciler();
+    tokio::spawn(controllers::start_objects::endpoints::run(
+        Arc::clone(state),
+        advertised_server.clone(),
+        reconciler,
+    ));
     let progress = Arc::clone(progress);
-    tokio::spawn(controllers::start_objects::run(Arc::clone(state), advertised_server, move || {
-        progress.complete_objects();
-    }));
+    tokio::spawn(controllers::start_objects::run(
+        Arc::clone(state),
+        advertised_server,
+        reconciler,
+        move || {
+            progress.complete_objects();
+        },
+    ));
     let StorageFlags { event_ttl, history_retention, .. } = config.flags.storage;
     // etcd removes Events by leases, and the compaction of etcd is its own clock.
     let (event_ttl, history_retention) = match config.flags.etcd.servers().is_empty() {
         true => (event_ttl, history_retention),
         false => (Duration::ZERO, HISTORY_OF_ETCD),
     };
+    let server = ServerIdentity {
+        host_name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        port: bound.port(),
+    };
     let options = ControllerOptions {
+        server,
         enabled: config.controllers.clone(),
         signing: config.certificate_signing.clone(),
         published_config: config.published_config.clone(),
         event_ttl,
         history_retention,
     };
-    controllers::start(state, &options);
+    controllers::start(state, options);
     Ok(())
 }
 

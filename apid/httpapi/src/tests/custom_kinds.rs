@@ -24,6 +24,7 @@ pub(super) async fn with_controller(server: Server) -> Server {
     let controller = Arc::new(DefinitionController::new(&server.controller_state));
     controller.load().await.unwrap();
     tokio::spawn(controller.run());
+    tokio::spawn(controllers::clean_up_definitions(Arc::clone(&server.controller_state)));
     server
 }
 
@@ -41,7 +42,7 @@ pub(super) async fn eventually<T, F: Future<Output = Option<T>>>(
     panic!("not within 10 s: {what}");
 }
 
-fn version(name: &str, is_storage: bool) -> Value {
+pub(super) fn version(name: &str, is_storage: bool) -> Value {
     json!({
         "name": name, "served": true, "storage": is_storage,
         "schema": {"openAPIV3Schema": {"type": "object", "description": "A thing on sale.", "properties": {
@@ -59,7 +60,7 @@ fn version(name: &str, is_storage: bool) -> Value {
     })
 }
 
-fn definition(versions: &[Value]) -> Value {
+pub(super) fn definition(versions: &[Value]) -> Value {
     json!({
         "metadata": {"name": "widgets.shop.example.com"},
         "spec": {"group": "shop.example.com", "scope": "Namespaced",

@@ -10,9 +10,15 @@ use super::{MAPS, Server, map};
 
 const TABLE: &str = include_str!("../../../../docs/metrics.csv");
 
-/// Families of parts that this server does not have: listener, controllers, authd.
-const FAMILIES_OF_OTHER_PARTS: [&str; 3] =
-    ["apiserver_tls_handshake_errors_total", "apid_serving_certificate_", "workqueue_"];
+/// Families of parts that this server does not have: listener, controllers, authd, other servers on the store.
+const FAMILIES_OF_OTHER_PARTS: [&str; 6] = [
+    "leader_election_master_status",
+    "apiserver_tls_handshake_errors_total",
+    "apid_serving_certificate_",
+    "apid_policy_age_seconds",
+    "apid_newest_revision_",
+    "workqueue_",
+];
 
 fn is_elsewhere(family: &str) -> bool {
     FAMILIES_OF_OTHER_PARTS.iter().any(|part| family.starts_with(part))

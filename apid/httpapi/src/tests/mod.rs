@@ -22,6 +22,7 @@ mod deletion;
 mod encrypted_objects;
 mod endpoints;
 mod explanations;
+mod freshness;
 mod headers;
 mod key_order;
 mod managed_fields;
@@ -40,6 +41,7 @@ mod request_metrics;
 mod resource_versions;
 mod schema_extensions;
 mod service_addresses;
+mod several_servers;
 mod subresources;
 mod unenforced;
 mod user_limits;
@@ -74,10 +76,10 @@ use storage::engine::memory::MemoryStore;
 use storage::{Observer, Observers, Store};
 use tokio::sync::watch;
 
-use super::{Api, Health, HttpSettings, HttpState, RequestBody, RequestLimits, ServerLimits};
+use super::{Api, Freshness, Health, HttpSettings, HttpState, RequestBody, RequestLimits, ServerLimits};
 use ::audit::{AuditLog, BackendOptions, Format, Rotation};
 use authclient::Auth;
-use controllers::{AdmissionWrites, ControllerState};
+use controllers::{AdmissionWrites, ControllerState, Leadership};
 use discovery::Documents;
 use verbs::addresses::ServiceAddresses;
 use verbs::addresses::{NodePortRange, ServiceRange};
@@ -104,6 +106,8 @@ pub(super) struct Server {
     pub(super) api_state: Arc<ApiState>,
     pub(super) http_state: Arc<HttpState>,
     pub(super) controller_state: Arc<ControllerState>,
+    /// The store of `api_state`.
+    pub(super) memory: Arc<MemoryStore>,
     pub(super) stop: watch::Sender<bool>,
 }
 
@@ -128,6 +132,10 @@ struct Settings<'a> {
     ranges: &'a [ServiceRange],
     /// Connections to other servers.
     forwarding: ForwardingOptions,
+    /// Waits for other servers.
+    freshness: Option<Arc<Freshness>>,
+    /// Whether several servers use the store.
+    is_shared: bool,
 }
 
 /// A client of conversion webhooks for tests without such webhooks.
@@ -159,6 +167,8 @@ impl Default for Settings<'_> {
             conversion_client: Arc::new(NoWebhook),
             ranges: &[ServiceRange::DEFAULT],
             forwarding: ForwardingOptions::default(),
+            freshness: None,
+            is_shared: false,
         }
     }
 }
@@ -295,6 +305,16 @@ impl Server {
         Server::start_with_settings(Settings { conversion_client, ..Settings::default() }).await
     }
 
+    /// Like [`Server::start`], on a store to which other servers write.
+    pub(super) async fn start_with_freshness(freshness: Arc<Freshness>) -> Self {
+        Server::start_with_settings(Settings { freshness: Some(freshness), ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], on a store that several servers use.
+    pub(super) async fn start_among_servers() -> Self {
+        Server::start_with_settings(Settings { is_shared: true, ..Settings::default() }).await
+    }
+
     async fn with_settings(
         auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
         audit: AuditLog,
@@ -313,6 +333,8 @@ impl Server {
             conversion_client,
             ranges,
             forwarding,
+            freshness,
+            is_shared,
         } = settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
@@ -327,7 +349,11 @@ impl Server {
             NodePortRange { first: 30_000, last: 30_099 },
         ));
         let observers = Observers(vec![addresses.clone() as Arc<dyn Observer>, cache.clone()]);
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(observers)));
+        let memory = Arc::new(match is_shared {
+            true => MemoryStore::of_several_servers(Arc::new(observers)),
+            false => MemoryStore::new(Arc::new(observers)),
+        });
+        let store: Arc<dyn Store> = memory.clone();
         cache.attach(&store);
         let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
         let writes = Arc::new(AdmissionWrites::default());
@@ -398,6 +424,7 @@ impl Server {
             health,
             settings,
             aggregation.clone(),
+            freshness,
         ));
         let controller_state = Arc::new(ControllerState::new(
             api_state.clone(),
@@ -406,11 +433,13 @@ impl Server {
             false,
             aggregation,
             http_state.flow_control().cloned(),
+            Leadership::of_single_server(),
         ));
         backend.attach(&api_state);
         writes.attach(&controller_state);
         api_state.auth.register_metrics(&metrics);
-        Server { api: Api::new(http_state.clone()).unwrap(), api_state, http_state, controller_state, stop }
+        let api = Api::new(http_state.clone()).unwrap();
+        Server { api, api_state, http_state, controller_state, memory, stop }
     }
 
     /// The documents of the served kinds.

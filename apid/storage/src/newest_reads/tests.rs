@@ -1,3 +1,5 @@
+//! The rules of shared reads, with a store whose answers the test gives.
+
 use std::collections::VecDeque;
 
 use async_trait::async_trait;

@@ -1,0 +1,56 @@
+//! The freshness of the requests of this server, with its metrics.
+
+use std::sync::Arc;
+
+use httpapi::{Freshness, PolicyConsistency};
+use serving::metrics::Stability::Alpha;
+use serving::metrics::{Definition, Metrics};
+use storage::{NewestRead, NewestReads, Store};
+
+use crate::config::PolicyConsistencyName;
+
+/// Bounds of the time of a read in seconds.
+const READ_SECONDS: &[f64] =
+    &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 6.0];
+/// The age before the first read, in seconds.
+const UNKNOWN_AGE: f64 = f64::INFINITY;
+
+/// Starts the reads of the newest revision; None if no other server writes to the store.
+pub(super) fn start(
+    consistency: PolicyConsistencyName,
+    store: &Arc<dyn Store>,
+    metrics: &Metrics,
+) -> Option<Arc<Freshness>> {
+    let alpha = |name, help| Definition::new(name, Alpha, help);
+    let durations = metrics.histogram::<Vec<(&'static str, &'static str)>>(
+        &alpha(
+            "apid_newest_revision_read_duration_seconds",
+            "Duration of the reads of the newest revision of etcd in seconds, which requests share, by result",
+        ),
+        READ_SECONDS,
+    );
+    let waits = metrics.single_counter(&alpha(
+        "apid_newest_revision_waits_total",
+        "Number of waits for the newest revision of etcd, mostly of requests; 0 without etcd",
+    ));
+    let current_age = metrics.single_float_gauge(&alpha(
+        "apid_policy_age_seconds",
+        "Time in seconds since when all earlier changes of etcd are known to be applied here; 0 without etcd",
+    ));
+    let on_read = move |read: NewestRead| {
+        let result = if read.is_ok { "success" } else { "error" };
+        durations.get_or_create(&vec![("result", result)]).observe(read.took.as_secs_f64());
+        waits.inc_by(read.calls);
+    };
+    let reads = NewestReads::of(store, on_read)?;
+    let measured = Arc::clone(&reads);
+    metrics.collect_with(move || {
+        current_age.set(measured.age().map_or(UNKNOWN_AGE, |age| age.as_secs_f64()));
+    });
+    tokio::spawn(Arc::clone(&reads).run());
+    let consistency = match consistency {
+        PolicyConsistencyName::Fresh => PolicyConsistency::Fresh,
+        PolicyConsistencyName::Bounded => PolicyConsistency::Bounded,
+    };
+    Some(Arc::new(Freshness::new(reads, consistency)))
+}
