@@ -60,6 +60,7 @@ pub use identity::header_credentials::{HeaderCredentials, ProxyHeaders};
 pub use reduce::Reductions;
 pub use transport::connection::{AuthdConnection, AuthdProblem};
 pub use transport::mirror::PolicyWriter;
+pub use transport::servers::AuthdServer;
 pub use transport::stream::check_health;
 pub use watches::authorization::WatchGuard;
 
@@ -71,6 +72,7 @@ use identity::metrics::AuthMetrics;
 use transport::authd_api::{AuthdApi, AuthdError};
 use transport::mirror::Mirror;
 use transport::peer::ExpectedAuthd;
+use transport::servers::Servers;
 use watches::authorization::Watches;
 
 /// Statistics of the caches and of the mirror, for metrics.
@@ -89,8 +91,10 @@ pub struct AuthStats {
 /// The options of the connection to authd.
 #[derive(Clone, Debug)]
 pub struct AuthOptions {
-    /// The path of the Unix socket of authd.
-    pub socket: std::path::PathBuf,
+    /// The authds in the order of preference, at least one.
+    pub servers: Vec<AuthdServer>,
+    /// A random id of this process, for an authd that serves several apids; without an id, authd serves this one only.
+    pub instance: String,
     /// The timeout of a request to authd.
     pub timeout: Duration,
     /// The names of apid, which authd must share.
@@ -106,6 +110,7 @@ pub struct Auth {
     clock: Arc<dyn Clock>,
     epochs: Arc<Epochs>,
     connection: Arc<AuthdConnection>,
+    servers: Arc<Servers>,
     digester: Digester,
     options: AuthOptions,
     identities: IdentityCache,
@@ -130,18 +135,20 @@ impl Auth {
     ) -> Result<Arc<Self>, aws_lc_rs::error::Unspecified> {
         let connection = Arc::new(AuthdConnection::new(clock.clone()));
         let expected = ExpectedAuthd::new(&options.names);
+        let servers = Servers::new(options.servers.clone(), &options.instance);
         let authd_api = Arc::new(transport::stream::Client::connect(
-            options.socket.clone(),
+            Arc::clone(&servers),
             options.timeout,
             expected,
             connection.clone(),
         ));
-        Self::with_api(authd_api, connection, revisions, clock, options)
+        Self::with_api(authd_api, connection, servers, revisions, clock, options)
     }
 
     fn with_api(
         authd_api: Arc<dyn AuthdApi>,
         connection: Arc<AuthdConnection>,
+        servers: Arc<Servers>,
         revisions: Arc<PolicyRevisions>,
         clock: Arc<dyn Clock>,
         options: AuthOptions,
@@ -152,6 +159,7 @@ impl Auth {
             clock,
             epochs: Arc::clone(&connection.epochs),
             connection,
+            servers,
             digester: Digester::new()?,
             options,
             identities: IdentityCache::new(),
@@ -179,18 +187,12 @@ impl Auth {
     }
 
     /// Sends the policy objects of a store to authd, and performs authd's writes; never returns.
-    ///
-    /// `instance`: a random id of this process.
-    pub async fn run_mirror(
-        self: Arc<Self>,
-        instance: String,
-        store: Arc<dyn Store>,
-        writer: Arc<dyn PolicyWriter>,
-    ) {
-        let AuthOptions { socket, names, .. } = self.options.clone();
+    pub async fn run_mirror(self: Arc<Self>, store: Arc<dyn Store>, writer: Arc<dyn PolicyWriter>) {
+        let AuthOptions { instance, names, .. } = self.options.clone();
+        let servers = Arc::clone(&self.servers);
         let (connection, revisions) = (Arc::clone(&self.connection), Arc::clone(&self.revisions));
         let is_reread = AtomicBool::new(false);
-        Mirror { socket, names, instance, connection, revisions, store, writer, is_reread }.run().await;
+        Mirror { servers, names, instance, connection, revisions, store, writer, is_reread }.run().await;
     }
 
     /// Registers the authentication and authorization metrics.

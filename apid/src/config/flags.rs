@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use apimachinery::codec::Limits;
 use clap::{Args, Parser};
+use controllers::start_objects::EndpointReconciler;
 use httpapi::{RequestLimits, ServerLimits};
 use processflags::{AuthdFlags, SharedFlags};
 use serving::flags::{boolean, duration};
@@ -91,6 +92,12 @@ pub(crate) struct ServingFlags {
     /// Address under which clients reach this process (default: --bind-address, or that of the default route)
     #[arg(long, value_name = "IP", value_parser = ip_address)]
     pub(crate) advertise_address: Option<IpAddr>,
+    /// Registration of the addresses of several servers in the endpoints of the API: lease, master-count or none
+    #[arg(long, value_name = "TYPE", default_value = "lease")]
+    pub(crate) endpoint_reconciler_type: EndpointReconcilerName,
+    /// Maximum number of servers in the endpoints with --endpoint-reconciler-type=master-count
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
+    pub(crate) apiserver_count: usize,
     /// IP range of Services, or one range per IP family
     #[arg(long, value_name = "RANGE", default_value_t = ServiceRanges(vec![ServiceRange::DEFAULT]))]
     pub(crate) service_cluster_ip_range: ServiceRanges,
@@ -114,6 +121,25 @@ pub(crate) struct ServingFlags {
     pub(crate) livez_grace_period: Duration,
 }
 
+/// The values of `--endpoint-reconciler-type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum EndpointReconcilerName {
+    Lease,
+    MasterCount,
+    None,
+}
+
+impl ServingFlags {
+    /// The registration of several servers in the endpoints of the API.
+    pub(crate) fn endpoint_reconciler(&self) -> EndpointReconciler {
+        match self.endpoint_reconciler_type {
+            EndpointReconcilerName::Lease => EndpointReconciler::Lease,
+            EndpointReconcilerName::MasterCount => EndpointReconciler::MasterCount(self.apiserver_count),
+            EndpointReconcilerName::None => EndpointReconciler::None,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Certificate flags")]
 pub(crate) struct TlsFlags {
@@ -134,6 +160,18 @@ pub(crate) struct AuthdConnectionFlags {
     /// Unix socket of authd; created with --spawn-authd
     #[arg(long, value_name = "FILE")]
     pub(crate) authd_socket: Option<PathBuf>,
+    /// authds that several apids share, in the order of use; when one ends or cannot decide, apid goes on with the next one
+    #[arg(long, value_name = "URL,...", value_delimiter = ',')]
+    pub(crate) authd_servers: Vec<String>,
+    /// CA bundle that verifies --authd-servers; hot reload
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authd_cafile: Option<PathBuf>,
+    /// Client certificate for --authd-servers; hot reload
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authd_certfile: Option<PathBuf>,
+    /// Private key of --authd-certfile; hot reload
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authd_keyfile: Option<PathBuf>,
     /// Start authd, and stop it with this process
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
     pub(crate) spawn_authd: bool,

@@ -19,9 +19,9 @@ use serving::gates::{self, FeatureGates};
 use super::availability::Availability;
 use super::flags::{ControllerFlags, Flags, GeneralFlags, StorageFlags};
 use super::published_config::published_config;
-use super::reference_flags::{self, DEPRECATED, FlagState};
+use super::reference_flags::{self, FlagState};
 use super::values::split_list;
-use super::{Authd, Command, Config};
+use super::{Authd, Command, Config, shared_authds};
 use authclient::ProxyHeaders;
 use controllers::{
     CERTIFICATE_SIGNER, CertificateSigning, EnabledControllers, GARBAGE_COLLECTOR, ROOT_CA_PUBLISHER,
@@ -124,6 +124,10 @@ impl Reader<'_> {
             self.errors.push("`--data-dir` is required: set it to the directory of the store".to_owned());
         }
         let authd = self.authd(&flags);
+        let shared_authds = shared_authds::check(&flags.authd).unwrap_or_else(|errors| {
+            self.errors.extend(errors);
+            Vec::new()
+        });
         let tls_key = flags.shared.certificates.tls_private_key_file.clone();
         if flags.tls.tls_cert_file.is_some() && tls_key.is_none() {
             self.errors.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
@@ -142,11 +146,12 @@ impl Reader<'_> {
         self.errors.extend(unknown.iter().map(|error| format!("`--controllers`: {error}")));
         let unimplemented_flags = reference_flags::names_without_effect(self.matches, FlagState::Planned);
         let unneeded_flags = reference_flags::unneeded_flags(self.matches);
-        let is_reported = |name: &str| DEPRECATED.contains(&name) && flags.general.warn_of_deprecated_flags;
-        let deprecated = unneeded_flags.iter().filter(|(name, _)| is_reported(name));
-        self.warnings.extend(deprecated.map(|(name, reason)| {
-            format!("flag `--{name}` has been deprecated and has no effect: {reason}")
-        }));
+        if flags.general.warn_of_deprecated_flags {
+            let deprecated = reference_flags::deprecated_flags(self.matches);
+            self.warnings.extend(
+                deprecated.map(|(name, advice)| format!("flag `--{name}` has been deprecated: {advice}")),
+            );
+        }
         let names = names?;
         if let Some(Err(error)) = self.file.as_ref().map(|file| file.check_version(&names)) {
             self.errors.push(error);
@@ -181,6 +186,7 @@ impl Reader<'_> {
             client_cas: client_cas.into_iter().flatten().cloned().collect(),
             published_config: published_config(flags.tls.root_ca_file.clone(), &flags.shared),
             authd,
+            shared_authds,
             controllers: enabled_controllers,
             certificate_signing: certificate_signing.filter(|_| signs_certificates),
             admission_configuration,
@@ -290,13 +296,18 @@ impl Reader<'_> {
         for name in processflags::given_names(self.matches) {
             self.warnings.push(format!("`--{name}` is a flag of authd; ignored without `--spawn-authd`"));
         }
-        if flags.authd.authd_socket.is_none() {
-            self.errors.push(
-                "authd is not configured: use `--spawn-authd` to start it, or `--authd-socket` for the socket of a running one"
-                    .to_owned(),
-            );
+        if let Some(socket) = &flags.authd.authd_socket {
+            return Some(Authd::At(socket.clone()));
         }
-        flags.authd.authd_socket.clone().map(Authd::At)
+        if !flags.authd.authd_servers.is_empty() {
+            return Some(Authd::Shared);
+        }
+        self.errors.push(
+            "authd is not configured: use `--spawn-authd` to start it, `--authd-socket` for the socket of a running one, or \
+             `--authd-servers` for shared ones"
+                .to_owned(),
+        );
+        None
     }
 
     /// Reads the file of `--service-resolver-file`.

@@ -1,6 +1,5 @@
-//! The authd that apid uses: spawned and supervised by apid, or external.
+//! The authds that apid uses: one that apid spawns and supervises, or external ones.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,16 +9,16 @@ use tokio::sync::oneshot;
 use super::error::ProcessError;
 use crate::config::{Authd, Config};
 use crate::spawn::{self, AuthdSupervisor, SpawnError};
-use authclient::Auth;
+use authclient::{Auth, AuthdServer};
 
 /// Maximum time for which the start waits for a connection to a spawned authd. Then apid starts without it.
 ///
 /// An authd that rejects its command line exits within this time.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The authd that this process uses.
+/// The authds that this process uses.
 pub(super) struct ProcessAuthd {
-    socket: PathBuf,
+    servers: Vec<AuthdServer>,
     /// The supervisor of a spawned authd.
     supervisor: Option<AuthdSupervisor>,
     /// Signalled when a spawned authd rejects its command line. None for an external authd, and after the
@@ -30,21 +29,33 @@ pub(super) struct ProcessAuthd {
 }
 
 impl ProcessAuthd {
-    /// Spawns authd if the configuration says so; otherwise uses the socket of an external authd.
+    /// Spawns authd if the configuration says so; otherwise uses external ones.
     pub(super) fn start(
         config: &Config,
         clock: &Arc<dyn Clock>,
         rng: &dyn Rng,
     ) -> Result<Self, ProcessError> {
+        let shared = || config.shared_authds.iter().cloned();
+        let external =
+            |servers| Ok(ProcessAuthd { servers, supervisor: None, rejected: None, _socket: None });
         let (program, flags) = match &config.authd {
+            Authd::Shared => return external(shared().collect()),
             Authd::At(socket) => {
-                let socket = socket.clone();
-                return Ok(ProcessAuthd { socket, supervisor: None, rejected: None, _socket: None });
+                return external(
+                    std::iter::once(AuthdServer::Socket(socket.clone())).chain(shared()).collect(),
+                );
             }
             Authd::Spawned { program, flags } => (program, flags),
         };
         // authd signs service account tokens with this generated key when no flag names a key.
         let mut flags = flags.clone();
+        let is_shared = !config.flags.etcd.servers().is_empty();
+        if is_shared && !flags.iter().any(|flag| flag.starts_with("--service-account-signing-key-file")) {
+            tracing::warn!(
+                "the other servers of the cluster reject the service account tokens of this server, unless all of them \
+                 have one key in `--service-account-signing-key-file` and `--service-account-key-file`"
+            );
+        }
         flags.push(format!("--generated-key-file={}", config.data_dir.join("service-account.key").display()));
         let program = match program {
             Some(program) => program.clone(),
@@ -62,16 +73,16 @@ impl ProcessAuthd {
             AuthdSupervisor::start(program, &flags, &socket, Arc::clone(clock), rejection_sender)
                 .map_err(SpawnError::Start)?;
         Ok(ProcessAuthd {
-            socket,
+            servers: std::iter::once(AuthdServer::Socket(socket)).chain(shared()).collect(),
             supervisor: Some(supervisor),
             rejected: Some(rejected),
             _socket: default_socket,
         })
     }
 
-    /// The Unix socket.
-    pub(super) fn socket(&self) -> &Path {
-        &self.socket
+    /// The authds in the order of preference.
+    pub(super) fn servers(&self) -> &[AuthdServer] {
+        &self.servers
     }
 
     /// Waits until a spawned authd accepts connections, at most [`START_TIMEOUT`]. Returns at once for an

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use apimachinery::clock::SystemClock;
 use apimachinery::names::Names;
-use authclient::{Auth, AuthOptions, PolicyRevisions, ProxyHeaders, Reductions};
+use authclient::{Auth, AuthOptions, AuthdServer, PolicyRevisions, ProxyHeaders, Reductions};
 use authproto::auth::mirror_client::MirrorClient;
 use authproto::auth::mirror_update::Update;
 use authproto::auth::{MirrorDemand, MirrorHello, MirrorObject, MirrorSynced, MirrorUpdate};
@@ -95,7 +95,8 @@ impl AuthdProcess {
         let reductions = Reductions::new(&Registry::new(names), names);
         let revisions = Arc::new(PolicyRevisions::new(reductions));
         let options = AuthOptions {
-            socket,
+            servers: vec![AuthdServer::Socket(socket)],
+            instance: String::new(),
             timeout: Duration::from_secs(10),
             names: Arc::clone(names),
             proxy_headers: ProxyHeaders::default(),

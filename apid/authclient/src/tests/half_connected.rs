@@ -27,7 +27,8 @@ impl Apid {
         let dir = tempfile::tempdir().unwrap();
         let (socket, clock) = (dir.path().join("s"), clock());
         let options = AuthOptions {
-            socket: socket.clone(),
+            servers: vec![AuthdServer::Socket(socket.clone())],
+            instance: "i".to_owned(),
             timeout: Duration::from_secs(2),
             names: Arc::new(Names::new(apimachinery::names::Preset::Svc, "svc.internal").unwrap()),
             proxy_headers: ProxyHeaders::default(),
@@ -38,7 +39,7 @@ impl Apid {
 
     fn start_mirror(&self, writer: Arc<dyn PolicyWriter>) {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(Vec::new()))));
-        tokio::spawn(self.auth.clone().run_mirror("i".to_owned(), store, writer));
+        tokio::spawn(self.auth.clone().run_mirror(store, writer));
     }
 
     /// Puts a decision for the user `u` in the cache, with the epoch of the connected process.

@@ -3,6 +3,7 @@
 mod decisions;
 mod half_connected;
 mod identities;
+mod servers;
 mod watches;
 mod wire;
 

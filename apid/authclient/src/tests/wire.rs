@@ -27,6 +27,7 @@ use tonic::{Request, Response, Streaming};
 use super::*;
 use crate::transport::authd_api::AuthdApi as _;
 use crate::transport::scripted::verdict;
+use crate::transport::servers::Servers;
 use crate::transport::stream::Client;
 
 /// The identity of the process of [`serve`].
@@ -177,6 +178,11 @@ pub(super) fn serve_as(
     Server(Some(runtime))
 }
 
+/// The authd at a socket.
+fn servers(socket: &Path) -> Arc<Servers> {
+    Servers::new(vec![AuthdServer::Socket(socket.to_owned())], "")
+}
+
 pub(super) fn query(name: &str) -> decide_request::Query {
     let user = UserInfo { name: name.into(), ..UserInfo::default() };
     decide_request::Query::Authorize(AuthorizeRequest {
@@ -185,7 +191,7 @@ pub(super) fn query(name: &str) -> decide_request::Query {
     })
 }
 
-fn is_allowed(response: Result<DecideResponse, AuthdError>) -> Option<bool> {
+pub(super) fn is_allowed(response: Result<DecideResponse, AuthdError>) -> Option<bool> {
     match response.ok()?.answer? {
         decide_response::Answer::Authorize(response) => {
             Some(crate::decisions::cache::from_wire(&response).allowed())
@@ -200,7 +206,7 @@ async fn responses_in_any_order_reach_their_requests() {
     let socket = dir.path().join("s");
     let server = serve(&socket, mpsc::unbounded_channel().0);
     let connection = Arc::new(AuthdConnection::new(clock()));
-    let client = Client::connect(socket, Duration::from_secs(10), expected(), connection.clone());
+    let client = Client::connect(servers(&socket), Duration::from_secs(10), expected(), connection.clone());
     let requests = (0..1000).map(|i| {
         let client = &client;
         async move {
@@ -228,7 +234,7 @@ async fn request_without_response_times_out_and_is_removed() {
     let socket = dir.path().join("s");
     let server = serve(&socket, mpsc::unbounded_channel().0);
     let client = Client::connect(
-        socket,
+        servers(&socket),
         Duration::from_millis(50),
         expected(),
         Arc::new(AuthdConnection::new(clock())),
@@ -246,7 +252,7 @@ async fn decision_stream_reconnects_after_authd_restart() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let connection = Arc::new(AuthdConnection::new(clock()));
-    let client = Client::connect(socket.clone(), Duration::from_secs(10), expected(), connection.clone());
+    let client = Client::connect(servers(&socket), Duration::from_secs(10), expected(), connection.clone());
     assert!(
         matches!(client.decide("", query("good")).await, Err(AuthdError::Unreachable(_))),
         "authd must not be reachable yet"
@@ -326,7 +332,7 @@ impl MirrorSetup {
     /// Starts the mirror. The runtime of the test ends it.
     fn start(&self) {
         let mirror = crate::transport::mirror::Mirror {
-            socket: self.socket.clone(),
+            servers: servers(&self.socket),
             names: names(),
             instance: "i".to_owned(),
             connection: Arc::clone(&self.auth.connection),

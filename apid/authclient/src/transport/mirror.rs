@@ -19,7 +19,6 @@
 //! progress message with revision `r` is sent after every change up to `r`.
 
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -42,6 +41,7 @@ use crate::decisions::revisions::{PolicyChange, PolicyRevisions};
 use crate::reduce::Reduction;
 use crate::transport::connection::AuthdConnection;
 use crate::transport::peer::ExpectedAuthd;
+use crate::transport::servers::Servers;
 use crate::transport::stream::{FailedAttempts, error_chain_text, open_channel};
 
 /// Maximum number of queued messages to authd, and of queued write batches. At the limit, the sender waits.
@@ -52,6 +52,8 @@ const PAGE: usize = 500;
 const REREAD_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which a progress message is sent if the revision has advanced.
 const PROGRESS: Duration = Duration::from_secs(1);
+/// The reason for the end of a mirror stream when the decision stream has gone on to another authd.
+const OTHER_AUTHD: &str = "the decision stream uses another authd";
 
 /// Performs the writes that authd requests, through the ordinary verbs and with audit.
 #[async_trait]
@@ -70,8 +72,8 @@ pub trait PolicyWriter: Send + Sync + 'static {
 
 /// The mirror of the policy in authd.
 pub(crate) struct Mirror {
-    /// authd's Unix socket.
-    pub(crate) socket: PathBuf,
+    /// The authds; the mirror uses that of the decision stream.
+    pub(crate) servers: Arc<Servers>,
     /// The names that both processes must share.
     pub(crate) names: Arc<Names>,
     /// A random id of this process.
@@ -101,13 +103,16 @@ impl Mirror {
             };
             tracing::debug!(reason, "mirror stream closed; reconnecting");
             self.connection.set_mirror_lost(reason);
-            attempts.pause().await;
+            attempts.pause(&self.servers).await;
         }
     }
 
     async fn run_stream(&self, attempts: &mut FailedAttempts) -> Result<(), String> {
         let mut stale = self.connection.stale_mirror();
-        let channel = open_channel(&self.socket).await.map_err(|error| error_chain_text(&error))?;
+        let position = self.servers.selected();
+        let server = self.servers.server(position).map_err(|error| error.to_string())?;
+        let channel = open_channel(server).await.map_err(|error| error_chain_text(&error))?;
+        let name = self.servers.name().clone();
         let (updates, outgoing) = mpsc::channel(QUEUE);
         let hello = MirrorHello {
             preset: self.names.preset().to_string(),
@@ -115,8 +120,10 @@ impl Mirror {
             instance: self.instance.clone(),
         };
         send(&updates, Update::Hello(hello)).await?;
-        let response =
-            MirrorClient::new(channel).sync(ReceiverStream::new(outgoing)).await.map_err(|status| {
+        let response = MirrorClient::with_interceptor(channel, name)
+            .sync(ReceiverStream::new(outgoing))
+            .await
+            .map_err(|status| {
                 if status.code() == tonic::Code::FailedPrecondition {
                     attempts.record_rejection();
                 }
@@ -134,6 +141,9 @@ impl Mirror {
             loop {
                 let demand = demands.message().await.map_err(|status| status.message().to_owned())?;
                 match demand.ok_or("authd closed the mirror stream")?.demand {
+                    Some(Demand::Epoch(_)) if self.servers.selected() != position => {
+                        return Err(OTHER_AUTHD.to_owned());
+                    }
                     Some(Demand::Epoch(epoch)) if *epoch.instance == *instance => {
                         self.connection.epochs.observe(Some(&epoch));
                         self.connection.set_mirror_open(&instance);
@@ -160,6 +170,9 @@ impl Mirror {
         tokio::select! {
             result = incoming => result,
             _ = stale.changed() => {
+                if self.servers.selected() != position {
+                    return Err(OTHER_AUTHD.to_owned());
+                }
                 attempts.record_rejection();
                 Err("a newer connection leads to another process of authd".to_owned())
             }
@@ -373,7 +386,7 @@ mod tests {
         let names = Arc::new(Names::new(apimachinery::names::Preset::Svc, "example.test").unwrap());
         let observed = watch::Sender::new(observed);
         let mirror = Mirror {
-            socket: PathBuf::new(),
+            servers: Servers::new(Vec::new(), ""),
             names,
             instance: String::new(),
             connection: Arc::new(AuthdConnection::new(Arc::new(ManualClock::at(

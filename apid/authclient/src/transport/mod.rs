@@ -7,4 +7,5 @@ pub(super) mod outage_log;
 pub(super) mod peer;
 #[cfg(any(test, debug_assertions))]
 pub(super) mod scripted;
+pub(super) mod servers;
 pub(super) mod stream;

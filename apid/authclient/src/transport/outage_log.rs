@@ -3,16 +3,16 @@
 //! # Contract
 //!
 //! A start of both processes within a few seconds logs nothing. A problem that lasts [`FIRST_LOG_DELAY`] is
-//! logged at the default level, with the reason from `/readyz?verbose` and the path of the socket. The log
+//! logged at the default level, with the reason from `/readyz?verbose` and the paths or URLs of the authds. The log
 //! line repeats every minute, and one more line reports the end of the problem.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::transport::connection::{AuthdConnection, AuthdProblem};
+use crate::transport::servers::AuthdServer;
 
 /// The delay of the first log line. apid and authd connect within this time if they start together.
 const FIRST_LOG_DELAY: Duration = Duration::from_secs(3);
@@ -23,21 +23,22 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl AuthdConnection {
     /// Logs each outage of authd and its end; never returns.
-    pub async fn log_outages(&self, socket: &Path) {
+    pub async fn log_outages(&self, servers: &[AuthdServer]) {
+        let authd = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let mut schedule = OutageSchedule::default();
         loop {
             match schedule.next_event(self.now(), self.health()) {
                 Some(OutageEvent::Ongoing(reason)) if !self.is_shutting_down() => {
-                    match permission_advice(socket) {
+                    match servers.iter().find_map(permission_advice) {
                         Some(advice) => tracing::warn!(
                             %reason,
-                            socket = %socket.display(),
+                            authd,
                             advice,
                             "authd is unavailable; requests wait or get 503"
                         ),
                         None => tracing::warn!(
                             %reason,
-                            socket = %socket.display(),
+                            authd,
                             "authd is unavailable; requests wait or get 503"
                         ),
                     }
@@ -51,7 +52,8 @@ impl AuthdConnection {
 }
 
 /// Returns what to do if the user of this process may not use the socket; None if it may.
-fn permission_advice(socket: &Path) -> Option<String> {
+fn permission_advice(server: &AuthdServer) -> Option<String> {
+    let AuthdServer::Socket(socket) = server else { return None };
     let error =
         UnixStream::connect(socket).err().filter(|error| error.kind() == ErrorKind::PermissionDenied)?;
     let user = rustix::process::geteuid();
@@ -135,10 +137,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        assert_eq!(permission_advice(&socket), None);
-        assert_eq!(permission_advice(&dir.path().join("absent")), None);
+        assert_eq!(permission_advice(&AuthdServer::Socket(socket.clone())), None);
+        assert_eq!(permission_advice(&AuthdServer::Socket(dir.path().join("absent"))), None);
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o000)).unwrap();
-        let advice = permission_advice(&socket);
+        let advice = permission_advice(&AuthdServer::Socket(socket.clone()));
         // The superuser may use each socket.
         if !rustix::process::geteuid().is_root() {
             let advice = advice.unwrap();

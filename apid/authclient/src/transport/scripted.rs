@@ -199,12 +199,13 @@ impl Auth {
         connection.set_mirror_synced();
         connection.set_ready(true, Vec::new());
         let options = AuthOptions {
-            socket: std::path::PathBuf::new(),
+            servers: Vec::new(),
+            instance: String::new(),
             timeout: Duration::ZERO,
             names: Arc::new(Names::new("svc".parse().unwrap(), "example.test").unwrap()),
             proxy_headers: ProxyHeaders::default(),
         };
-        Auth::with_api(script, connection, revisions, clock, options).unwrap()
+        Auth::with_api(script, connection, Servers::new(Vec::new(), ""), revisions, clock, options).unwrap()
     }
 
     /// Allows everything: tokens are user names, no token is anonymous, `bad` is rejected.

@@ -12,12 +12,11 @@
 //! connection and one task, which writes the requests, reads the responses and wakes the waiting callers
 //! (see [`serving::single_task`]). The stream serves requests only after its response headers have shown the
 //! names and the protocol of apid. A response of any other call must come from the same process. When the stream
-//! breaks, all pending requests fail at once. The response to a request whose future was dropped is discarded. All
+//! breaks, all pending requests fail at once; with several authds, the next one gets each request once more. The response to a request whose future was dropped is discarded. All
 //! other gRPC calls share a second connection.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -39,18 +38,18 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use serving::backoff::Backoff;
-use serving::local::LocalStream;
 use serving::single_task::{Spawner, run_as_single_task};
 use serving::waits::wait_for_process;
-use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::transport::authd_api::{AuthdApi, AuthdError};
 use crate::transport::connection::{AuthdConnection, AuthdProblem};
 use crate::transport::peer::ExpectedAuthd;
+use crate::transport::servers::{ApidName, AuthdServer, Connection, FIRST_PATIENCE, Servers};
 
 /// Maximum number of queued requests to the stream. While the queue is full, further requests wait.
 const QUEUE: usize = 4096;
@@ -69,6 +68,9 @@ const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
 /// The pauses are short: without authd, apid serves only requests with cached decisions, and a failed
 /// connection to a Unix socket costs only some microseconds.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
+/// The pauses before a connection to the next of several authds: all of them may be gone for long.
+const BACKOFF_OF_SEVERAL: Backoff =
+    Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(500) };
 /// The pause after a mismatch with authd: each attempt fails until the flags of a process change.
 const REJECTED_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum size of a message in bytes: the size of a review with the largest request body, and a margin.
@@ -82,14 +84,18 @@ pub(crate) struct Client {
     timeout: Duration,
     expected: ExpectedAuthd,
     connection: Arc<AuthdConnection>,
+    servers: Arc<Servers>,
 }
+
+/// A channel whose requests name this process.
+pub(crate) type NamedChannel = InterceptedService<Channel, ApidName>;
 
 /// The open stream, and the channel for gRPC calls outside the stream.
 #[derive(Clone)]
 struct OpenStream {
     requests: mpsc::Sender<DecideRequest>,
     pending: Arc<PendingRequests>,
-    channel: Channel,
+    channel: NamedChannel,
     /// The process that serves the stream.
     instance: Arc<str>,
 }
@@ -135,16 +141,17 @@ impl Drop for PendingRequest<'_> {
 }
 
 impl Client {
-    /// Connects to a Unix socket in the background.
+    /// Connects to an authd in the background.
     pub(crate) fn connect(
-        socket: PathBuf,
+        servers: Arc<Servers>,
         timeout: Duration,
         expected: ExpectedAuthd,
         connection: Arc<AuthdConnection>,
     ) -> Self {
         let (sender, open) = watch::channel(None);
-        tokio::spawn(keep_open(socket, expected.clone(), Arc::clone(&connection), sender));
-        Client { open, timeout, expected, connection }
+        let task = keep_connected(Arc::clone(&servers), expected.clone(), Arc::clone(&connection), sender);
+        tokio::spawn(task);
+        Client { open, timeout, expected, connection, servers }
     }
 
     async fn current_stream(&self) -> Result<OpenStream, AuthdError> {
@@ -159,7 +166,18 @@ impl Client {
         }
     }
 
+    /// Sends a request. With several authds, the next authd gets the request when the stream ends before the response.
     async fn send(&self, request_id: &str, query: Query) -> Result<DecideResponse, AuthdError> {
+        if !self.servers.has_others() {
+            return self.send_once(request_id, query).await;
+        }
+        match self.send_once(request_id, query.clone()).await {
+            Err(AuthdError::Unreachable(_)) => self.send_once(request_id, query).await,
+            result => result,
+        }
+    }
+
+    async fn send_once(&self, request_id: &str, query: Query) -> Result<DecideResponse, AuthdError> {
         let open = self.current_stream().await?;
         let (pending_request, response) = open.pending.add()?;
         let request =
@@ -173,7 +191,7 @@ impl Client {
     /// Makes a call outside the stream. The response must come from the process that serves the stream.
     async fn call<T, Call: Future<Output = Result<tonic::Response<T>, tonic::Status>>>(
         &self,
-        call: impl FnOnce(Channel) -> Call,
+        call: impl FnOnce(NamedChannel) -> Call,
     ) -> Result<T, AuthdError> {
         let exchange = async {
             let open = self.current_stream().await?;
@@ -250,9 +268,9 @@ impl AuthdApi for Client {
     }
 }
 
-/// Opens a channel over a Unix socket.
-pub(crate) async fn open_channel(socket: &std::path::Path) -> Result<Channel, tonic::transport::Error> {
-    let path = socket.to_owned();
+/// Opens a channel to an authd.
+pub(crate) async fn open_channel(server: &AuthdServer) -> Result<Channel, tonic::transport::Error> {
+    let server = server.clone();
     Endpoint::from_static(ORIGIN)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
@@ -260,8 +278,8 @@ pub(crate) async fn open_channel(socket: &std::path::Path) -> Result<Channel, to
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .connect_with_connector(tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            let server = server.clone();
+            async move { server.connect().await.map(TokioIo::new) }
         }))
         .await
 }
@@ -273,11 +291,11 @@ pub(crate) async fn open_channel(socket: &std::path::Path) -> Result<Channel, to
 ///
 /// authd cannot be reached, or responds with a gRPC error.
 pub async fn check_health(socket: &std::path::Path) -> Result<(), AuthdProblem> {
-    let channel =
-        open_channel(socket).await.map_err(|error| AuthdProblem::Unreachable(error_chain_text(&error)))?;
-    let mut client = HealthClient::new(channel);
-    let response = client.check(HealthCheckRequest::default()).await;
-    response.map(drop).map_err(|status| AuthdProblem::Unreachable(status.message().to_owned()))
+    let server = AuthdServer::Socket(socket.to_owned());
+    let channel = open_channel(&server).await.map_err(|error| unreachable(&error))?;
+    let response = HealthClient::new(channel).check(HealthCheckRequest::default()).await;
+    let failed = |status: tonic::Status| AuthdProblem::Unreachable(status.message().to_owned());
+    response.map(drop).map_err(failed)
 }
 
 /// The failed attempts to connect, which determine the next pause.
@@ -293,9 +311,10 @@ impl FailedAttempts {
         *self = FailedAttempts::default();
     }
 
-    /// Waits before the next attempt.
-    pub(crate) async fn pause(&mut self) {
-        let pause = if self.is_rejected { REJECTED_PAUSE } else { BACKOFF.pause(self.count) };
+    /// Waits before the next attempt, with one of `servers`.
+    pub(crate) async fn pause(&mut self, servers: &Servers) {
+        let backoff = if servers.has_others() { BACKOFF_OF_SEVERAL } else { BACKOFF };
+        let pause = if self.is_rejected { REJECTED_PAUSE } else { backoff.pause(self.count) };
         *self = FailedAttempts { count: self.count.saturating_add(1), is_rejected: false };
         tokio::time::sleep(pause).await;
     }
@@ -306,54 +325,103 @@ impl FailedAttempts {
     }
 }
 
+/// Keeps a decision stream open to one of the authds, until the client is dropped.
+async fn keep_connected(
+    servers: Arc<Servers>,
+    expected: ExpectedAuthd,
+    connection: Arc<AuthdConnection>,
+    open: watch::Sender<Option<OpenStream>>,
+) {
+    tokio::select! {
+        () = keep_open(&servers, &expected, &connection, &open) => {}
+        () = servers.leave_unusable(&connection, FIRST_PATIENCE), if servers.has_others() => {}
+    }
+}
+
+/// The end of a decision stream without an error of authd.
+enum StreamEnd {
+    /// authd closed the stream, or the client was dropped.
+    Closed,
+    /// Another process, or another authd, must serve the stream.
+    Stale,
+}
+
 /// Keeps a decision stream open until the client is dropped.
 ///
 /// A panic must not end this loop: the loop reports the loss of authd, and without this report cached
 /// responses would serve for ever.
 async fn keep_open(
-    socket: PathBuf,
-    expected: ExpectedAuthd,
-    connection: Arc<AuthdConnection>,
-    open: watch::Sender<Option<OpenStream>>,
+    servers: &Arc<Servers>,
+    expected: &ExpectedAuthd,
+    connection: &AuthdConnection,
+    open: &watch::Sender<Option<OpenStream>>,
 ) {
     let mut attempts = FailedAttempts::default();
     loop {
-        let stream = run_stream(&socket, &expected, &connection, &open, &mut attempts);
+        let position = servers.selected();
+        let stream = run_stream(servers, position, expected, connection, open, &mut attempts);
         let unreachable = |reason: &str| AuthdProblem::Unreachable(reason.to_owned());
-        let problem = match AssertUnwindSafe(stream).catch_unwind().await {
-            Ok(Ok(())) => unreachable("authd closed the stream"),
+        let end = AssertUnwindSafe(stream).catch_unwind().await;
+        if !matches!(end, Ok(Ok(StreamEnd::Stale))) {
+            let _ = servers.leave(position);
+        }
+        let problem = match end {
+            Ok(Ok(StreamEnd::Closed)) => unreachable("authd closed the stream"),
+            Ok(Ok(StreamEnd::Stale)) => {
+                AuthdProblem::Mismatched("a newer connection leads to another process of authd".to_owned())
+            }
             Ok(Err(problem)) => problem,
             Err(_panic) => unreachable("the task of the connection to authd panicked"),
         };
         if let Some(open) = open.send_replace(None) {
             open.pending.close();
         }
-        if matches!(problem, AuthdProblem::Mismatched(_)) {
+        if matches!(problem, AuthdProblem::Mismatched(_)) && servers.selected() == position {
             attempts.record_rejection();
         }
         tracing::debug!(reason = %problem, "decision stream closed; reconnecting");
         connection.set_decisions_lost(problem);
         tokio::select! {
-            () = attempts.pause() => {}
+            () = attempts.pause(servers) => {}
             () = open.closed() => return,
         }
     }
 }
 
 async fn run_stream(
-    socket: &std::path::Path,
+    servers: &Servers,
+    position: usize,
     expected: &ExpectedAuthd,
     connection: &AuthdConnection,
     open: &watch::Sender<Option<OpenStream>>,
     attempts: &mut FailedAttempts,
-) -> Result<(), AuthdProblem> {
+) -> Result<StreamEnd, AuthdProblem> {
     let stale = connection.stale_decisions();
-    let channel = open_channel(socket).await.map_err(|error| unreachable(&error))?;
-    let stream = LocalStream::connect(socket).await.map_err(|error| unreachable(&error))?;
-    run_as_single_task(|spawner| {
-        run_connection(stream, spawner, channel, expected, connection, stale, open, attempts)
-    })
-    .await
+    if servers.selected() != position {
+        return Ok(StreamEnd::Stale);
+    }
+    let opened = OpenedConnections::to(servers, position).await?;
+    run_as_single_task(|spawner| run_connection(opened, spawner, expected, connection, stale, open, attempts))
+        .await
+}
+
+/// New connections to an authd: one for the decision stream, and one for all other calls.
+struct OpenedConnections<'s> {
+    server: &'s AuthdServer,
+    name: ApidName,
+    stream: Box<dyn Connection>,
+    channel: NamedChannel,
+}
+
+impl<'s> OpenedConnections<'s> {
+    async fn to(servers: &'s Servers, position: usize) -> Result<Self, AuthdProblem> {
+        let server = servers.server(position).map_err(|error| unreachable(&error))?;
+        let name = servers.name().clone();
+        let channel = open_channel(server).await.map_err(|error| unreachable(&error))?;
+        let channel = InterceptedService::new(channel, name.clone());
+        let stream = server.connect().await.map_err(|error| unreachable(&error))?;
+        Ok(OpenedConnections { server, name, stream, channel })
+    }
 }
 
 fn unreachable(error: &dyn std::error::Error) -> AuthdProblem {
@@ -362,15 +430,15 @@ fn unreachable(error: &dyn std::error::Error) -> AuthdProblem {
 
 /// Runs the connection of the decision stream, from its handshake to its end.
 async fn run_connection(
-    stream: LocalStream,
+    opened: OpenedConnections<'_>,
     spawner: Spawner,
-    channel: Channel,
     expected: &ExpectedAuthd,
     connection: &AuthdConnection,
     mut stale: watch::Receiver<()>,
     open: &watch::Sender<Option<OpenStream>>,
     attempts: &mut FailedAttempts,
-) -> Result<(), AuthdProblem> {
+) -> Result<StreamEnd, AuthdProblem> {
+    let OpenedConnections { server, name, stream, channel } = opened;
     let (sender, http2_connection) = http2::Builder::new(spawner)
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE_INTERVAL)
@@ -381,7 +449,10 @@ async fn run_connection(
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| unreachable(&error))?;
-    let call = tower::service_fn(move |request| sender.clone().send_request(request));
+    let call = tower::service_fn(move |mut request: http::Request<tonic::body::Body>| {
+        name.add_to(request.headers_mut());
+        sender.clone().send_request(request)
+    });
     let mut client = DecideClient::with_origin(call, Uri::from_static(ORIGIN))
         .max_encoding_message_size(LARGEST_MESSAGE)
         .max_decoding_message_size(LARGEST_MESSAGE);
@@ -397,7 +468,7 @@ async fn run_connection(
         connection.set_decisions_open(&instance);
         open.send_replace(Some(OpenStream { requests, pending: pending.clone(), channel, instance }));
         attempts.reset();
-        tracing::info!("decision stream to authd opened");
+        tracing::info!(authd = %server, "decision stream to authd opened");
         let broken = |status: tonic::Status| AuthdProblem::Unreachable(status.message().to_owned());
         while let Some(response) = responses.message().await.map_err(broken)? {
             // A response whose caller no longer waits is discarded.
@@ -405,17 +476,17 @@ async fn run_connection(
                 let _ = waiter.send(response);
             }
         }
-        Ok(())
+        Ok(StreamEnd::Closed)
     };
     tokio::select! {
         // Responses that arrived before the end of the connection are delivered first.
         biased;
         result = exchange => result,
-        result = http2_connection => result.map_err(|error| unreachable(&error)),
-        _ = stale.changed() => {
-            Err(AuthdProblem::Mismatched("a newer connection leads to another process of authd".to_owned()))
+        result = http2_connection => {
+            result.map(|()| StreamEnd::Closed).map_err(|error| unreachable(&error))
         }
-        () = open.closed() => Ok(()),
+        _ = stale.changed() => Ok(StreamEnd::Stale),
+        () = open.closed() => Ok(StreamEnd::Closed),
     }
 }
 
