@@ -12,7 +12,7 @@ use processflags::documentation;
 use crate::command_list::SUBCOMMANDS;
 use crate::config::{self, Config};
 use crate::console::{fail, print, report_errors};
-use crate::{audit_tail, build_info, certs, env_test, migration_commands, store_commands, up};
+use crate::{audit_tail, build_info, certs, env_test, migration_commands, parent_death, store_commands, up};
 
 /// Runs the subcommand `name`. `arguments` are those after the name.
 pub fn run(name: &str, arguments: impl IntoIterator<Item = String>) -> ExitCode {
@@ -31,6 +31,7 @@ pub fn run(name: &str, arguments: impl IntoIterator<Item = String>) -> ExitCode 
         "completion" => completion(&arguments),
         "man" => manual_page(&arguments),
         "help" => help(&arguments),
+        parent_death::COMMAND => parent_death::run(arguments),
         "version" => print(format!("apid {}", build_info::BUILD_INFO.text())),
         other => report_errors("apid", &[unknown(other)]),
     }

@@ -18,6 +18,7 @@ pub mod console;
 pub mod env_test;
 mod etcd_store;
 pub mod migration_commands;
+mod parent_death;
 pub mod process;
 mod server_source;
 pub mod spawn;

@@ -8,10 +8,13 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 use serving::client::{CallError, Client, Identity, Limits, Proxy, Settings, SettingsError, Trust, request};
 
+use super::cluster::Health;
 use super::credentials::Credentials;
 
 /// Time and size limits of a response.
 const LIMITS: Limits = Limits { within: Duration::from_secs(10), bytes: 1 << 20 };
+/// Time and size limits of a health check.
+const HEALTH_LIMITS: Limits = Limits { within: Duration::from_secs(3), bytes: 1 << 20 };
 /// Time after which an unknown path is an error: a new custom kind is served soon after its definition.
 const APPEARANCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two attempts.
@@ -58,6 +61,17 @@ impl Api {
             ..Settings::default()
         };
         Ok(Api { client: Client::new(&settings)?, server: server.to_owned() })
+    }
+
+    /// Checks whether the server is ready, or answers at all.
+    pub(super) async fn health(&self) -> Health {
+        let url = format!("{}/readyz", self.server);
+        let Ok(request) = request(Method::GET, &url, Bytes::new()) else { return Health::Gone };
+        match self.client.send(request, HEALTH_LIMITS).await {
+            Ok(response) if response.status.is_success() => Health::Ready,
+            Ok(_) => Health::NotReady,
+            Err(_) => Health::Gone,
+        }
     }
 
     /// Creates or updates an object by server-side apply. Waits for a path that does not exist yet.

@@ -10,15 +10,19 @@
 //! Progress goes to standard output. Both processes log to [`LOG_FILE`] in the data directory, unless `--verbose`
 //! leaves the logs on standard error. When the server fails, the command prints the last lines of the log.
 //!
+//! `--etcd N` starts N servers on an etcd cluster instead ([`cluster`]).
+//!
 //! Flags after `--` are flags of apid and authd. They replace the defaults of the command, except [`FIXED_FLAGS`].
 
 mod api;
+mod cluster;
 mod cluster_info;
 mod credentials;
 mod demo;
 mod issuer;
 mod log_file;
 mod next_steps;
+mod ready;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -26,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use apimachinery::clock::{Clock as _, SystemClock};
-use apimachinery::names::Preset;
+use apimachinery::names::{Names, Preset};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use processflags::command_line::{self, ParsedLine};
 use serving::certs::{self, ServingPair};
@@ -39,10 +43,10 @@ use crate::certs::ensured::ClientCertificates;
 use crate::config::{Command, Config};
 use crate::console::{print, report_errors};
 use crate::process::{self, RunOptions};
-use api::Api;
-use credentials::{Credentials, Kubeconfig};
+use credentials::Credentials;
 use demo::Demo;
 use log_file::LogFile;
+use ready::Ready;
 
 /// The log of both processes in the data directory.
 const LOG_FILE: &str = "apid.log";
@@ -82,6 +86,12 @@ struct UpFlags {
     /// Add users with different rights, a custom kind, a policy that denies and a local OpenID issuer
     #[arg(long)]
     demo: bool,
+    /// For a trial of several servers: start N of them, 1 to 9, on an etcd cluster of three members, behind a balancer
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=9))]
+    etcd: Option<u8>,
+    /// Program of the members with --etcd, 3.5 or later (default: etcd on PATH)
+    #[arg(long, value_name = "FILE", requires = "etcd")]
+    etcd_program: Option<PathBuf>,
     /// Print the logs of both processes on standard error
     #[arg(long)]
     verbose: bool,
@@ -155,10 +165,17 @@ impl UpFlags {
 
     fn start(self, begin: Instant) -> Result<ExitCode, Vec<String>> {
         let caller = CallerFlags::read(self.server_flags.clone())?;
-        let address = check_caller_flags(&caller, self.demo)?;
+        let address = check_caller_flags(&caller, self.demo, self.etcd.is_some())?;
         let data_dir = self.create_data_dir().map_err(|error| vec![error.to_string()])?;
+        cluster::check_data_dir(&data_dir, self.etcd.is_some()).map_err(|error| vec![error.to_string()])?;
         let prepared = self.prepare(&data_dir, address).map_err(|error| vec![error.to_string()])?;
         let defaults = self.defaults(&data_dir, &prepared);
+        if let Some(count) = self.etcd {
+            let (plan, names) = cluster::Plan::prepare(&self, count, &data_dir, &defaults)?;
+            print(cluster::starting(count, &data_dir, self.verbose));
+            let ready = prepared.into_ready(begin, data_dir, address, names);
+            return Ok(plan.run(self.secure_port, ready));
+        }
         let config = match Config::read(caller.with_defaults(defaults))? {
             Command::Serve(config) => *config,
             Command::Print(text) => return Ok(print(text)),
@@ -175,37 +192,10 @@ impl UpFlags {
             true => "starting apid and authd\n".to_owned(),
             false => format!("starting apid and authd; log: {}\n", next_steps::quote(&log_path)),
         });
-        let Prepared { admin, demo, pair, .. } = prepared;
-        let names = config.names.clone();
+        let ready = prepared.into_ready(begin, data_dir, address, config.names.clone());
         let on_ready = move |port: u16| {
-            let server = format!("https://{}", std::net::SocketAddr::new(address, port));
-            let mut kubeconfig = Kubeconfig::new(names.preset(), &server, &pair.ca)?;
-            kubeconfig.add_client(&admin, "default");
-            if let Some(demo) = &demo {
-                demo.add_users(&mut kubeconfig);
-            }
-            let kubeconfig_path = data_dir.join("admin.kubeconfig");
-            certs::write(&kubeconfig_path, kubeconfig.text(ADMIN.0).as_bytes(), 0o600)?;
-            let api = Api::new(&server, &pair.ca, &admin)?;
-            tokio::spawn(async move {
-                for error in cluster_info::publish(&api, &names, &kubeconfig).await {
-                    print(format!("not published: {error}\n"));
-                }
-                if let Some(demo) = &demo {
-                    for error in demo.create_objects(&api, &names).await {
-                        print(format!("demo: not created: {error}\n"));
-                    }
-                }
-                let steps = next_steps::NextSteps {
-                    server: &server,
-                    kubeconfig: &kubeconfig_path,
-                    pair: &pair,
-                    preset: names.preset(),
-                    demo: demo.as_ref(),
-                    elapsed: begin.elapsed(),
-                };
-                print(steps.to_string());
-            });
+            let (kubeconfig, api) = (ready.write_kubeconfig(port)?, ready.api(port)?);
+            tokio::spawn(async move { ready.create_objects(&api, port, &kubeconfig, "").await });
             Ok(())
         };
         let options = RunOptions { on_ready: Some(Box::new(on_ready)), ..RunOptions::default() };
@@ -265,6 +255,14 @@ impl UpFlags {
     }
 }
 
+impl Prepared {
+    /// Returns what the work at readiness needs.
+    fn into_ready(self, begin: Instant, data_dir: PathBuf, address: IpAddr, names: Names) -> Ready {
+        let Prepared { pair, admin, demo, .. } = self;
+        Ready { begin, data_dir, address, names, pair, admin, demo }
+    }
+}
+
 /// The state before both processes start.
 struct Prepared {
     cert_dir: PathBuf,
@@ -283,9 +281,11 @@ fn has_authorization(arguments: &[String]) -> bool {
 }
 
 /// Rejects flags that the command sets itself. Returns the address under which clients on this machine reach the server.
-fn check_caller_flags(caller: &CallerFlags, demo: bool) -> Result<IpAddr, Vec<String>> {
+fn check_caller_flags(caller: &CallerFlags, demo: bool, uses_etcd: bool) -> Result<IpAddr, Vec<String>> {
+    let cluster_flags: &[&str] = if uses_etcd { &cluster::FIXED_FLAGS } else { &[] };
     let mut errors: Vec<String> = FIXED_FLAGS
         .iter()
+        .chain(cluster_flags)
         .filter(|name| caller.has(name))
         .map(|name| match *name {
             "names" | "data-dir" | "secure-port" => format!("`--{name}`: write this flag before `--`"),
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn flags_that_the_command_sets_itself_are_rejected() {
         let check = |arguments: &[&str], demo| {
-            check_caller_flags(&CallerFlags::read(words(arguments)).unwrap(), demo)
+            check_caller_flags(&CallerFlags::read(words(arguments)).unwrap(), demo, false)
         };
         let errors = check(&["--names=svc", "--client-ca-file", "x"], false).unwrap_err();
         assert_eq!(errors.len(), 2, "{errors:?}");

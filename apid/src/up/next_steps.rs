@@ -16,6 +16,8 @@ pub(super) struct NextSteps<'a> {
     pub(super) pair: &'a ServingPair,
     pub(super) preset: Preset,
     pub(super) demo: Option<&'a Demo>,
+    /// Further lines about the server.
+    pub(super) details: &'a str,
     /// Time since the start of the command.
     pub(super) elapsed: Duration,
 }
@@ -62,6 +64,7 @@ impl fmt::Display for NextSteps<'_> {
                  start with\n--names kubernetes and a new --data-dir; a store keeps its names."
             )?;
         }
+        f.write_str(self.details)?;
         writeln!(f, "Ctrl-C stops it")
     }
 }
@@ -102,6 +105,7 @@ mod tests {
                 pair: &pair,
                 preset,
                 demo: None,
+                details: "more\n",
                 elapsed: Duration::from_millis(1234),
             };
             let text = steps.to_string();
