@@ -149,7 +149,7 @@ async fn run_commands(kubectl: &Path, config: &Path, over: &AtomicBool) -> usize
     let mut number = 0;
     while !over.load(Ordering::SeqCst) {
         let name = format!("commanded-{number}");
-        kubectl.run(&["create", "configmap", &name, "--from-literal=key=one"], "AlreadyExists").await;
+        kubectl.run(&["create", "configmap", &name, "--from-literal=key=one"], "already exists").await;
         let found = kubectl.run(&["get", "configmap", &name, "-o", "jsonpath={.data.key}"], "").await;
         assert_eq!(found, "one", "the acknowledged object is read from any server");
         let patch = r#"{"data": {"key": "two"}}"#;
@@ -157,7 +157,7 @@ async fn run_commands(kubectl: &Path, config: &Path, over: &AtomicBool) -> usize
         let found = kubectl.run(&["get", "configmap", &name, "-o", "jsonpath={.data.key}"], "").await;
         assert_eq!(found, "two", "the acknowledged change is read from any server");
         if number % 2 == 0 {
-            kubectl.run(&["delete", "configmap", &name], "NotFound").await;
+            kubectl.run(&["delete", "configmap", &name], "not found").await;
         }
         number += 1;
     }
@@ -171,7 +171,7 @@ struct Kubectl {
 
 impl Kubectl {
     /// Runs a command, and repeats a command whose connection broke. A repeated write can fail because of its own effect,
-    /// with the reason `effect`. Returns the output.
+    /// with the words `effect`. Returns the output.
     async fn run(&self, arguments: &[&str], effect: &str) -> String {
         let mut is_repeated = false;
         loop {
