@@ -102,6 +102,17 @@ fn starts_server(command: &str) -> bool {
     command.starts_with("apid up")
 }
 
+/// The folder of etcd and etcdctl; None if they are not installed.
+fn etcd_programs() -> Option<PathBuf> {
+    let folder = repository().join("target/etcd/debian");
+    folder.join("etcdctl").is_file().then_some(folder)
+}
+
+/// Whether a command belongs to the trial of several apids, which needs etcd.
+fn needs_etcd(command: &str) -> bool {
+    ["trial", "etcdctl"].iter().any(|word| command.contains(word))
+}
+
 /// A shell with the programs on PATH, and the servers that the page started.
 struct Session {
     folder: tempfile::TempDir,
@@ -116,7 +127,8 @@ impl Session {
         let folder = tempfile::tempdir().expect("a folder");
         let programs = program("apid").parent().expect("the folder of the programs").display().to_string();
         let plugins = repository().join("deploy").display().to_string();
-        let path = format!("{programs}:{plugins}:{}", std::env::var("PATH").unwrap_or_default());
+        let etcd = etcd_programs().map(|folder| format!(":{}", folder.display())).unwrap_or_default();
+        let path = format!("{programs}:{plugins}:{}{etcd}", std::env::var("PATH").unwrap_or_default());
         let mut shell = command("bash", folder.path(), &path)
             .args(["--norc", "-m"])
             .stdin(Stdio::piped())
@@ -203,6 +215,10 @@ fn commands_in_documents_run_and_print_the_documented_output() {
                     let output = session.start_server(&step.command.replace("deploy/up", "apid up"));
                     assert_eq!(missing(&step, &output), None, "{page}:{}: {output}", step.line);
                 }
+                continue;
+            }
+            if needs_etcd(&step.command) && etcd_programs().is_none() {
+                prerequisites::skip("etcd-debian", "no etcd for the trial of several apids");
                 continue;
             }
             let output = match starts_server(&step.command) {
