@@ -246,6 +246,11 @@ impl AuthdConnection {
         self.wait_until(|state| state.problem().is_none()).await;
     }
 
+    /// Waits until authd cannot decide requests.
+    pub(crate) async fn wait_until_unhealthy(&self) {
+        self.wait_until(|state| state.problem().is_some()).await;
+    }
+
     async fn wait_until(&self, condition: impl Fn(&ConnectionState) -> bool) {
         let mut changes = self.changed.subscribe();
         while !condition(&self.state.lock()) {
