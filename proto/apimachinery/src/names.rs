@@ -99,6 +99,8 @@ pub struct Names {
     pub node_lease_namespace: &'static str,
     /// Name of the API's Service in `default`, and of the finalizer of every namespace.
     pub api_service: &'static str,
+    /// Name of the API server in the label of its identity Lease: `kube-apiserver`, `svc-apiserver`.
+    pub api_server: &'static str,
     /// Protobuf media type.
     pub protobuf_media_type: &'static str,
     /// Prefix of OpenAPI schema extensions, with the trailing dash.
@@ -209,6 +211,7 @@ impl Names {
                 public_namespace: "kube-public",
                 node_lease_namespace: "kube-node-lease",
                 api_service: "kubernetes",
+                api_server: "kube-apiserver",
                 protobuf_media_type: "application/vnd.kubernetes.protobuf",
                 extension_prefix: "x-kubernetes-",
                 exec_info_env: "KUBERNETES_EXEC_INFO",
@@ -232,6 +235,7 @@ impl Names {
                 public_namespace: "svc-public",
                 node_lease_namespace: "svc-node-lease",
                 api_service: "svc",
+                api_server: "svc-apiserver",
                 protobuf_media_type: "application/vnd.svc.protobuf",
                 extension_prefix: "x-svc-",
                 exec_info_env: "SVC_EXEC_INFO",
