@@ -256,6 +256,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["build_info", "caller_flags", "command_list"],
             &["config"],
             &["console", "server_source", "spawn", "stored_keys", "stored_values"],
+            &["parent_death"],
             &["etcd_store"],
             &["process", "certs", "store_commands", "migration_commands", "audit_tail"],
             &["env_test", "up"],

@@ -8,7 +8,6 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 use serving::client::{CallError, Client, Identity, Limits, Proxy, Settings, SettingsError, Trust, request};
 
-use super::cluster::Health;
 use super::credentials::Credentials;
 
 /// Time and size limits of a response.
@@ -41,6 +40,17 @@ pub(super) enum ApiError {
         /// The message of the Status in the response.
         message: String,
     },
+}
+
+/// The result of a health check of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Health {
+    /// The server does not answer.
+    Gone,
+    /// The server answers that it is not ready.
+    NotReady,
+    /// The server is ready.
+    Ready,
 }
 
 /// The API of a server, with the credentials of a user.

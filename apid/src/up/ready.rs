@@ -1,4 +1,4 @@
-//! What `apid up` does when the server is ready: the kubeconfig, `cluster-info`, the objects of the demo, the next steps.
+//! The work of `apid up` when the server is ready: the kubeconfig, `cluster-info`, the objects of the demo, the next steps.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -7,5 +7,5 @@ mod harness;
 mod identities;
 mod mirror;
 mod reviews;
-mod shared;
+mod several_apids;
 mod start;

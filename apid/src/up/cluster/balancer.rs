@@ -15,7 +15,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::super::api::Api;
+use super::super::api::{Api, Health};
 
 /// Interval of the health checks of a server.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -25,17 +25,6 @@ const GONE_AFTER: u32 = 3;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after a failed accept. While the process has no file descriptors left, each accept fails at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// The result of the last health check of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Health {
-    /// The server does not answer.
-    Gone,
-    /// The server answers that it is not ready.
-    NotReady,
-    /// The server is ready.
-    Ready,
-}
 
 /// A server behind the balancer.
 #[derive(Clone)]

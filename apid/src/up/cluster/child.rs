@@ -17,7 +17,7 @@ use crate::parent_death;
 /// Pause before the next start of a process that has ended.
 const RESTART_PAUSE: Duration = Duration::from_secs(2);
 
-/// What to start.
+/// A program to start.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     /// The name in messages, such as `apid 1`.

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_etcd_is_named_with_what_to_install() {
+    fn error_of_missing_etcd_names_the_package() {
         let dir = tempfile::tempdir().unwrap();
         let error = find_program(Some(&dir.path().join("etcd"))).unwrap_err().to_string();
         assert!(error.contains("--etcd-program"), "{error}");

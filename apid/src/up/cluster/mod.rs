@@ -29,12 +29,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::UpFlags;
+use super::api::Health;
 use super::ready::Ready;
 use crate::caller_flags::CallerFlags;
 use crate::config::{Command, Config, STORE};
 use crate::console::{fail, print};
 use balancer::Backend;
-pub(super) use balancer::Health;
 use child::{Program, supervise};
 use members::{Members, free_ports};
 

@@ -67,6 +67,10 @@ impl Certificates {
 
 /// Starts authd with RBAC on a free port; returns the port.
 async fn start(certificates: &Certificates) -> (Authd, u16) {
+    start_with(certificates, &[]).await
+}
+
+async fn start_with(certificates: &Certificates, more: &[&str]) -> (Authd, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let file = |flag: &str, name: &str| format!("--listen-{flag}={}", certificates.path(name).display());
     let flags = [
@@ -77,7 +81,7 @@ async fn start(certificates: &Certificates) -> (Authd, u16) {
         "--listen-allowed-names=apid,other".to_owned(),
         "--authorization-mode=RBAC".to_owned(),
     ];
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
     (Authd::start(&flags).await, port)
 }
 
@@ -175,4 +179,50 @@ async fn apids_of_a_shared_authd_have_separate_mirrors() {
     }
     let (_, decide_second) = &mut streams[0];
     assert_eq!(decide_second.authorize(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
+}
+
+#[tokio::test]
+async fn silent_connections_of_one_address_do_not_keep_apids_from_connecting() {
+    let certificates = Certificates::new("ca");
+    let (_authd, port) = start(&certificates).await;
+    let server = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let mut silent = Vec::new();
+    for _ in 0..400 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(std::net::SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+        silent.push(socket.connect(server).await.unwrap());
+    }
+    let apid = certificates.client("apid", &certificates.path("ca.crt"));
+    let connected = tokio::time::timeout(Duration::from_secs(3), check(port, apid)).await;
+    connected.expect("an apid at another address connects at once").unwrap();
+}
+
+#[tokio::test]
+async fn apid_without_a_mirror_takes_no_permits_of_verification_from_others() {
+    let certificates = Certificates::new("ca");
+    let (_authd, port) = start_with(&certificates, &["--enable-bootstrap-token-auth"]).await;
+    let tls = Arc::new(certificates.client("apid", &certificates.path("ca.crt")));
+    let token = || {
+        let bearer_token = "abcdef.0123456789abcdef".to_owned();
+        Query::Authenticate(auth::AuthenticateRequest { bearer_token, ..Default::default() })
+    };
+    // Each token of the first apid waits for its mirror.
+    let mut first = Decide::open(connect(port, &tls).await.unwrap(), "one").await;
+    for _ in 0..2500 {
+        first.send(Some(token())).await;
+    }
+    let pause = tokio::time::timeout(Duration::from_millis(300), first.next()).await;
+    assert!(pause.is_err(), "an answer without a mirror: {pause:?}");
+    let mirror = Mirror::open(connect(port, &tls).await.unwrap(), "two").await;
+    mirror.synced(1).await;
+    let mut second = Decide::open(connect(port, &tls).await.unwrap(), "two").await;
+    let answer = second.ask(token()).await;
+    assert!(matches!(answer, Answer::Authenticate(_)), "{answer:?}");
+    // The tokens are verified when the mirror is complete.
+    let mirror = Mirror::open(connect(port, &tls).await.unwrap(), "one").await;
+    mirror.synced(1).await;
+    for _ in 0..2500 {
+        let answer = first.next().await.answer.unwrap();
+        assert!(matches!(answer, Answer::Authenticate(_)), "{answer:?}");
+    }
 }
