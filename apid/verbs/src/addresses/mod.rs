@@ -45,7 +45,7 @@ use bytes::Bytes;
 use claimed::{ClaimedValues, SERVICES};
 use kinds::{Kind, Registry};
 use parking_lot::Mutex;
-use storage::{CLAIMS, Change, Observer, Revision, Store, unreadable_reason};
+use storage::{CLAIMS, Change, Observer, Revision, Row, Store, unreadable_reason};
 use tokio::sync::Notify;
 
 pub use allocate::AllocationError;
@@ -81,6 +81,9 @@ pub struct ServiceAddresses {
     unreadable: Mutex<HashMap<String, Revision>>,
     /// Wakes [`ServiceAddresses::follow_recoveries`].
     recovery: Notify,
+    /// The revisions of observed changes by key until the index is loaded: other servers write while it is loaded. The lock
+    /// is held while changes or loaded rows are applied.
+    observed: Mutex<Option<HashMap<Arc<str>, Revision>>>,
 }
 
 /// The kinds that the allocator observes.
@@ -129,6 +132,7 @@ impl ServiceAddresses {
             changed: Arc::default(),
             unreadable: Mutex::default(),
             recovery: Notify::new(),
+            observed: Mutex::new(Some(HashMap::new())),
         }
     }
 
@@ -166,7 +170,8 @@ impl ServiceAddresses {
         Ok(())
     }
 
-    /// Builds the index from the stored objects, before the first write.
+    /// Builds the index from the stored objects, before the first write of this process. Changes by other servers that the
+    /// observer has seen since the store was opened are newer than the loaded rows.
     ///
     /// # Errors
     ///
@@ -184,16 +189,35 @@ impl ServiceAddresses {
             let (mut start, mut revision) = (String::new(), None);
             loop {
                 let page = store.range(prefix, &start, PAGE_ROWS, revision).await?;
-                for row in &page.rows {
-                    self.apply_change(&row.key, Some((&row.value, row.revision)));
-                }
+                self.apply_loaded(&page.rows);
                 let Some(last) = page.rows.last().filter(|_| page.more) else { break };
                 // The smallest key after the last one.
                 start = format!("{}\0", last.key);
                 revision = Some(page.revision);
             }
         }
+        *self.observed.lock() = None;
         Ok(())
+    }
+
+    /// Applies loaded rows. A row whose key has changed since is out of date.
+    fn apply_loaded(&self, rows: &[Row]) {
+        let observed = self.observed.lock();
+        let last_change = |key: &str| observed.as_ref().and_then(|changes| changes.get(key).copied());
+        for row in rows.iter().filter(|row| last_change(&row.key) < Some(row.revision)) {
+            self.apply_change(&row.key, Some((&row.value, row.revision)));
+        }
+    }
+
+    /// Whether the index depends on a key.
+    fn is_observed(&self, key: &str) -> bool {
+        if let Some(claim) = key.strip_prefix(CLAIMS) {
+            return claim.starts_with(SERVICES);
+        }
+        self.kinds.as_ref().is_some_and(|kinds| {
+            let observed = [&kinds.services, &kinds.records, &kinds.ranges];
+            observed.iter().any(|resource| key.starts_with(&resource.key_prefix))
+        })
     }
 
     /// Fills the families, addresses and ports of a Service and reserves the new values.
@@ -313,13 +337,11 @@ impl ServiceAddresses {
 
     /// Applies the change of an object to the index; `new` is None for a deletion.
     fn apply_change(&self, key: &str, new: Option<(&Bytes, Revision)>) {
+        if !self.is_observed(key) {
+            return;
+        }
         if let Some(claim) = key.strip_prefix(CLAIMS) {
             return self.apply_claim(claim, new);
-        }
-        let Some(kinds) = &self.kinds else { return };
-        let observed = [&kinds.services, &kinds.records, &kinds.ranges];
-        if !observed.iter().any(|resource| key.starts_with(&resource.key_prefix)) {
-            return;
         }
         let mut unreadable = self.unreadable.lock();
         match new.filter(|(value, _)| unreadable_reason(value).is_some()) {
@@ -388,7 +410,11 @@ impl ServiceAddresses {
 
 impl Observer for ServiceAddresses {
     fn observe(&self, changes: &[Change]) {
+        let mut observed = self.observed.lock();
         for change in changes {
+            if let Some(observed) = observed.as_mut().filter(|_| self.is_observed(&change.key)) {
+                observed.insert(Arc::clone(&change.key), change.revision);
+            }
             self.apply_change(&change.key, change.new.as_ref().map(|new| (new, change.revision)));
         }
     }
