@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::{Error, Op, Result, Revision, Store};
 
@@ -22,8 +24,14 @@ use crate::{Error, Op, Result, Revision, Store};
 pub const CLAIMS: &str = "/apid/claims/";
 /// The time after which etcd may remove a claim.
 pub const CLAIM_LIFETIME: Duration = Duration::from_secs(60);
+/// The time after which the lease of a claim has ended the claim.
+const LEASE_LIFETIME: Duration =
+    CLAIM_LIFETIME.saturating_add(Duration::from_secs(CLAIM_LIFETIME.as_secs() / 20));
 /// Pause between two attempts to end a claim.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// Repeated attempts of the process to end claims, of which few run at the same time: after an outage of etcd, many claims
+/// end.
+static RETRIES: Semaphore = Semaphore::const_new(8);
 
 /// A key that a write requires at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,17 +75,23 @@ impl Claim {
     /// Ends the claim, and returns when the observer has seen its end.
     pub async fn end(mut self) {
         self.is_ended = true;
-        end(&*self.store, &self.held).await;
+        end(&*self.store, &self.held, None).await;
     }
 }
 
-/// Deletes the key of a claim, and repeats this until the claim has certainly ended.
-async fn end(store: &dyn Store, held: &Held) {
-    while !matches!(
-        store.commit(&held.key, Op::Delete(held.revision)).await,
-        Ok(_) | Err(Error::NotFound(_) | Error::Conflict(_))
-    ) {
+/// Deletes the key of a claim, and repeats this until the claim has certainly ended, or until a time has passed.
+async fn end(store: &dyn Store, held: &Held, limit: Option<Duration>) {
+    let begin = Instant::now();
+    let mut permit = None;
+    loop {
+        let result = store.commit(&held.key, Op::Delete(held.revision)).await;
+        drop(permit.take());
+        let is_ended = matches!(result, Ok(_) | Err(Error::NotFound(_) | Error::Conflict(_)));
+        if is_ended || limit.is_some_and(|limit| begin.elapsed() >= limit) {
+            return;
+        }
         tokio::time::sleep(RETRY_INTERVAL).await;
+        permit = RETRIES.acquire().await.ok();
     }
 }
 
@@ -86,7 +100,10 @@ impl Drop for Claim {
         // Without a runtime the process ends, and the lease ends the claim.
         if let (false, Ok(runtime)) = (self.is_ended, tokio::runtime::Handle::try_current()) {
             let (store, held) = (Arc::clone(&self.store), self.held.clone());
-            runtime.spawn(async move { end(&*store, &held).await });
+            runtime.spawn(async move { end(&*store, &held, Some(LEASE_LIFETIME)).await });
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

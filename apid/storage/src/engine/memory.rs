@@ -32,7 +32,11 @@ pub struct MemoryStore {
     is_shared: bool,
     /// A write of another server before the next commit that holds keys.
     interleaved: Mutex<Option<(String, Op)>>,
+    /// The next call before a commit of a key with a prefix.
+    before_commit: Mutex<Option<(String, CommitHook)>>,
 }
+
+type CommitHook = Box<dyn FnOnce(&MemoryStore) + Send>;
 
 struct MemoryShared {
     state: RwLock<MemoryState>,
@@ -70,12 +74,18 @@ impl MemoryStore {
             commit_lock: Mutex::new(()),
             is_shared: false,
             interleaved: Mutex::new(None),
+            before_commit: Mutex::new(None),
         }
     }
 
     /// Writes a key just before the next commit that holds keys, as another server may.
     pub fn interleave(&self, key: &str, op: Op) {
         *self.interleaved.lock() = Some((key.to_owned(), op));
+    }
+
+    /// Calls a function once, just before the next commit of a key with a prefix: the changes of another server.
+    pub fn before_commit(&self, prefix: &str, change: impl FnOnce(&MemoryStore) + Send + 'static) {
+        *self.before_commit.lock() = Some((prefix.to_owned(), Box::new(change)));
     }
 
     fn write(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
@@ -224,6 +234,10 @@ impl Store for MemoryStore {
 
     async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
         check_size(key, &op)?;
+        let hook = self.before_commit.lock().take_if(|(prefix, _)| key.starts_with(&**prefix));
+        if let Some((_, change)) = hook {
+            change(self);
+        }
         let interleaved = if held.is_empty() { None } else { self.interleaved.lock().take() };
         if let Some((key, op)) = interleaved {
             let _ = self.write(&key, op, &[]);
