@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -134,8 +135,12 @@ pub struct Recorder {
     annotations: Mutex<Vec<(String, String)>>,
     /// Guards that live until the end of the write.
     guards: Mutex<Vec<Box<dyn Any + Send>>>,
+    /// Whether an earlier attempt of the write had guards.
+    has_dropped_guards: AtomicBool,
     /// Keys that the write requires at their revisions.
     held: Mutex<Vec<Held>>,
+    /// A key that the write and each repetition of it require.
+    always_held: Option<Held>,
     /// Object reference of the audit event.
     reference: Mutex<ObjectReference>,
     /// Object of the request for the audit event, as JSON.
@@ -174,6 +179,11 @@ impl Recorder {
     /// The recorder keeps the object reference only if the request has an audit event.
     pub fn new(has_audit_event: bool) -> Self {
         Recorder { has_audit_event, ..Recorder::default() }
+    }
+
+    /// Creates the recorder of a write by the server itself, which requires a key at its revision.
+    pub fn holding(held: Option<Held>) -> Self {
+        Recorder { always_held: held, ..Recorder::default() }
     }
 
     /// Sets whether the audit event contains the object of the request.
@@ -221,6 +231,11 @@ impl Recorder {
         self.guards.lock().push(Box::new(value));
     }
 
+    /// Whether an earlier attempt of the write had guards, see [`Recorder::keep`].
+    pub fn has_dropped_guards(&self) -> bool {
+        self.has_dropped_guards.load(Ordering::Relaxed)
+    }
+
     /// Makes the write require a key at its revision.
     pub fn hold(&self, held: Held) {
         self.held.lock().push(held);
@@ -228,7 +243,7 @@ impl Recorder {
 
     /// The keys that the write requires at their revisions.
     pub fn held(&self) -> Vec<Held> {
-        self.held.lock().clone()
+        self.held.lock().iter().chain(&self.always_held).cloned().collect()
     }
 
     /// Sets the object reference of the audit event, if there is one. The caller passes the decoded request
@@ -250,6 +265,7 @@ impl Recorder {
         self.annotations.lock().clear();
         self.held.lock().clear();
         let guards = std::mem::take(&mut *self.guards.lock());
+        self.has_dropped_guards.fetch_or(!guards.is_empty(), Ordering::Relaxed);
         drop(guards);
     }
 

@@ -171,13 +171,24 @@ impl Fake {
         write: TestedWrite<'_>,
         object: Value,
     ) -> PluginResult {
+        self.run_plugin_recording(plugin, write, object, &Recorder::default()).await
+    }
+
+    /// As [`Fake::run_plugin`], with the recorder of the request.
+    pub(crate) async fn run_plugin_recording(
+        &self,
+        plugin: &impl Plugin,
+        write: TestedWrite<'_>,
+        object: Value,
+        recorder: &Recorder,
+    ) -> PluginResult {
         let registry = Registry::new(&self.names);
         let group = self.names.group(write.kind.0);
         let resource = registry.find_kind(&group, write.kind.1).unwrap();
         let old = write.old.map(|old| Object::from_value(old).unwrap());
         let mut object = Object::from_value(object).ok();
         let name = object.as_ref().or(old.as_ref()).map(|o| o.name().to_owned()).unwrap_or_default();
-        let (recorder, options, user) = (Recorder::default(), || Value::Null, Arc::new(write.user));
+        let (options, user) = (|| Value::Null, Arc::new(write.user));
         let attributes = Attributes {
             operation: write.operation,
             resource,
@@ -193,7 +204,7 @@ impl Fake {
             has_generated_name: false,
             is_in_collection: false,
             deadline: write.deadline,
-            recorder: &recorder,
+            recorder,
             environment: &self.environment,
         };
         assert!(

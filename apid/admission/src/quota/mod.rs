@@ -7,6 +7,10 @@
 //! of deleted objects and failed writes. Plugin and controller share [`Reservations`]; with several servers, in the
 //! store.
 //!
+//! The usage in the status may be too high for a short time: after a failed attempt of a write until the next count, and
+//! with several servers when a count has seen the reservation of a write before its charge. So a repeated write, and with
+//! several servers a write after a change of the usage, is rejected only if there is no room after [`RECOUNT_WAIT`].
+//!
 //! # Reference
 //!
 //! The plugin compares with the limits and the usage in the status of a quota. Until the first count of a new
@@ -20,10 +24,12 @@ mod reservations;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use serde_json::Value;
+use tokio::time::Instant;
 
 pub use measure::{MeasuredObject, Scopes, counts_resource, is_plain};
 pub use reservations::{NamespaceLock, Reservation, ReservationGuard, Reservations};
@@ -44,6 +50,11 @@ pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
 /// With several servers, each of them charges one write of a namespace at a time, so that the number is far too high
 /// for bad luck.
 const ATTEMPTS: usize = 64;
+/// Longest time that a write waits for counts that may leave room for the write: several times the usual time from the
+/// end of a reservation to the count.
+const RECOUNT_WAIT: Duration = Duration::from_millis(500);
+/// Interval between two checks whether there is room.
+const ROOM_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) struct ResourceQuota {
     limited: Vec<LimitedResource>,
@@ -66,12 +77,56 @@ impl ResourceQuota {
         &self,
         attributes: &Attributes<'_>,
         object: &Object,
-        quotas: Vec<Arc<Object>>,
+        mut quotas: Vec<Arc<Object>>,
     ) -> Result<(), Status> {
-        let reservations = &attributes.environment.reservations;
         let request = QuotaRequest::new(attributes, object);
-        let rejection = |error: QuotaError| attributes.forbidden(&error.to_string());
-        let charges = compute_charges(&quotas, &request, &self.limited).map_err(rejection)?;
+        let reservations = &attributes.environment.reservations;
+        let has_earlier_attempt = attributes.recorder.has_dropped_guards();
+        let begin = Instant::now();
+        loop {
+            let error = match self.charge_once(attributes, &request, &quotas).await {
+                Ok(()) => return Ok(()),
+                Err(Rejection::Quota(error)) => error,
+                Err(Rejection::Status(status)) => return Err(*status),
+            };
+            let is_exceeded = matches!(error, QuotaError::Exceeded { .. });
+            let is_recent = || {
+                reservations.shared().is_some()
+                    && reservations.rejecting_since(attributes.namespace, &quotas).elapsed() < RECOUNT_WAIT
+            };
+            if !is_exceeded || begin.elapsed() >= RECOUNT_WAIT || !(has_earlier_attempt || is_recent()) {
+                return Err(attributes.forbidden(&error.to_string()));
+            }
+            quotas = self.wait_for_room(attributes, &request, begin).await?;
+        }
+    }
+
+    /// Waits until there is room for the write, at most until [`RECOUNT_WAIT`] after `begin`. Returns the quotas.
+    async fn wait_for_room(
+        &self,
+        attributes: &Attributes<'_>,
+        request: &QuotaRequest<'_>,
+        begin: Instant,
+    ) -> Result<Vec<Arc<Object>>, Status> {
+        loop {
+            tokio::time::sleep(ROOM_INTERVAL).await;
+            let quotas = attributes.environment.reader.list(QUOTA, attributes.namespace).await?;
+            let has_room = compute_charges(&quotas, request, &self.limited).is_ok();
+            if has_room || begin.elapsed() >= RECOUNT_WAIT {
+                return Ok(quotas);
+            }
+        }
+    }
+
+    /// Reserves and charges the write, if the quotas have room for it.
+    async fn charge_once(
+        &self,
+        attributes: &Attributes<'_>,
+        request: &QuotaRequest<'_>,
+        quotas: &[Arc<Object>],
+    ) -> Result<(), Rejection> {
+        let reservations = &attributes.environment.reservations;
+        let charges = compute_charges(quotas, request, &self.limited).map_err(Rejection::Quota)?;
         if charges.is_empty() || attributes.dry_run {
             return Ok(());
         }
@@ -85,13 +140,12 @@ impl ResourceQuota {
         // Before the first charge, so that a count that sees the charge sees the reservation.
         let guard = reservations.reserve(reservation, &*attributes.environment.rng).await?;
         let mut charged = BTreeSet::new();
-        let result = self.write_charges(attributes, &request, &mut charged).await;
+        let result = self.write_charges(attributes, request, &mut charged).await;
         match &result {
             Err(_) if charged.is_empty() => guard.withdraw(),
-            _ => {
-                if let Some(held) = guard.held().filter(|_| result.is_ok()) {
-                    attributes.recorder.hold(held);
-                }
+            Err(_) => drop(guard),
+            Ok(()) => {
+                guard.held().into_iter().for_each(|held| attributes.recorder.hold(held));
                 attributes.recorder.keep(guard);
             }
         }
@@ -105,15 +159,14 @@ impl ResourceQuota {
         attributes: &Attributes<'_>,
         request: &QuotaRequest<'_>,
         charged: &mut BTreeSet<String>,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Rejection> {
         let (reader, writer) = (&*attributes.environment.reader, &attributes.environment.writer);
         let mut quotas = reader.list(QUOTA, attributes.namespace).await?;
         for _ in 0..ATTEMPTS {
             quotas.retain(|quota| !charged.contains(quota.uid()));
             // Only an attempt with all quotas can check that a quota limits the limited resources.
             let limited = if charged.is_empty() { self.limited.as_slice() } else { &[] };
-            let charges = compute_charges(&quotas, request, limited)
-                .map_err(|error| attributes.forbidden(&error.to_string()))?;
+            let charges = compute_charges(&quotas, request, limited).map_err(Rejection::Quota)?;
             let mut has_conflict = false;
             for Charge { quota, used } in charges {
                 let uid = quota.uid().to_owned();
@@ -124,7 +177,7 @@ impl ResourceQuota {
                     Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {
                         has_conflict = true
                     }
-                    Err(status) => return Err(status),
+                    Err(status) => return Err(status.into()),
                 }
             }
             if !has_conflict {
@@ -133,7 +186,21 @@ impl ResourceQuota {
             quotas = fresh_quotas(reader, attributes.namespace).await?;
         }
         let message = "unable to charge the quota: repeated conflicts with other writers, try again";
-        Err(Status::unavailable(message, 1))
+        Err(Status::unavailable(message, 1).into())
+    }
+}
+
+/// The reason why a write is not charged.
+enum Rejection {
+    /// The quotas reject the write.
+    Quota(QuotaError),
+    /// Any other failure.
+    Status(Box<Status>),
+}
+
+impl From<Status> for Rejection {
+    fn from(status: Status) -> Self {
+        Rejection::Status(Box::new(status))
     }
 }
 

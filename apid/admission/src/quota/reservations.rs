@@ -23,12 +23,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use apimachinery::clock::Rng;
+use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use storage::{CLAIMS, Claim, Held, Revision, Store};
 use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::time::Instant;
 
 use super::measure::MeasuredObject;
 
@@ -42,6 +44,8 @@ pub struct Reservations {
     entries: Mutex<ReservationTable>,
     /// The store, if several servers use it.
     store: OnceLock<Arc<dyn Store>>,
+    /// With several servers: the versions of quotas that rejected a write, by namespace, and the time of the first rejection.
+    rejecting: Mutex<HashMap<String, (Vec<String>, Instant)>>,
     recount_namespaces: Mutex<BTreeSet<String>>,
     recount_requested: Notify,
 }
@@ -100,6 +104,21 @@ impl Reservations {
     /// The store and the beginning of the keys of all reservations in it, if several servers use it.
     pub fn shared(&self) -> Option<(&Arc<dyn Store>, String)> {
         self.store.get().map(|store| (store, [CLAIMS, QUOTA].concat()))
+    }
+
+    /// The time of the first rejection here by the quotas of a namespace in these versions: now, if there was none.
+    pub(super) fn rejecting_since(&self, namespace: &str, quotas: &[Arc<Object>]) -> Instant {
+        let versions: Vec<String> = quotas.iter().map(|quota| quota.resource_version().to_owned()).collect();
+        let mut rejecting = self.rejecting.lock();
+        if let Some((_, since)) = rejecting.get(namespace).filter(|(known, _)| *known == versions) {
+            return *since;
+        }
+        if rejecting.len() > 1024 {
+            rejecting.clear();
+        }
+        let now = Instant::now();
+        rejecting.insert(namespace.to_owned(), (versions, now));
+        now
     }
 
     /// Waits for the lock of a namespace.

@@ -1,15 +1,17 @@
 //! Tests of usage measurement, quota checks and concurrent writers.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use apimachinery::names::Preset;
 use kinds::Registry;
 use serde_json::json;
 use storage::engine::memory::MemoryStore;
-use storage::{Op, Revision, Store};
+use storage::{Change, Observer, Op, Revision, Store};
 
 use super::*;
 use crate::Configuration;
 use crate::quantity::{amounts, text};
-use crate::testing::{Fake, PluginResult, TestedWrite};
+use crate::testing::{Fake, FakeBackend, PluginResult, TestedWrite};
 
 fn quota(name: &str, spec: Value, used: Value) -> Value {
     json!({
@@ -424,6 +426,96 @@ fn reservation(measured: MeasuredObject) -> Reservation {
         replaces: String::new(),
         measured,
     }
+}
+
+fn pods_quota(used: &str) -> Value {
+    quota("q", json!({"hard": {"pods": "2"}}), json!({"pods": used}))
+}
+
+/// The controller of another server. Some counts contain a new reservation before its charge; a later count takes the
+/// charge back.
+struct EarlyCounts {
+    backend: Arc<FakeBackend>,
+    number: AtomicUsize,
+}
+
+impl Observer for EarlyCounts {
+    fn observe(&self, changes: &[Change]) {
+        for change in changes {
+            let number = self.number.load(Ordering::SeqCst);
+            if number > 0 {
+                let used = if change.new.is_some() { "2" } else { "1" };
+                self.backend.put("", "ResourceQuota", pods_quota(used));
+                self.number.store(number - usize::from(change.new.is_none()), Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn reservation_counted_before_its_charge_is_charged_once() {
+    for (number, message) in [(1, ""), (2, ""), (1000, "exceeded quota: q")] {
+        let fake = fake(&[pods_quota("1")]);
+        let counts = EarlyCounts { backend: Arc::clone(&fake.backend), number: number.into() };
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::of_several_servers(Arc::new(counts)));
+        fake.environment.reservations.share(&store);
+        let answer = create(&fake, ("", "Pod"), pod("p", json!({}))).await;
+        assert!(answer.message().contains(message), "{}", answer.message());
+        assert_eq!(answer.message().is_empty(), message.is_empty(), "{}", answer.message());
+        if message.is_empty() {
+            assert_eq!(used(&fake, "q"), "pods=2");
+        }
+    }
+}
+
+#[tokio::test]
+async fn room_after_the_count_of_another_server_is_used() {
+    let (servers, _) = two_servers();
+    let mut fake = fake(&[pods_quota("2")]);
+    fake.environment.reservations = Arc::clone(&servers[0]);
+    let timed_create = async |name: &str| {
+        let begin = tokio::time::Instant::now();
+        let answer = create(&fake, ("", "Pod"), pod(name, json!({}))).await;
+        (answer.message().to_owned(), begin.elapsed())
+    };
+    // The write of another server is counted twice until the next count.
+    let (backend, counted) = (Arc::clone(&fake.backend), pods_quota("1"));
+    let count = tokio::spawn(async move {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        backend.put("", "ResourceQuota", counted);
+    });
+    assert_eq!(timed_create("one").await.0, "");
+    count.await.unwrap();
+    let (rejection, waited) = timed_create("two").await;
+    assert!(rejection.contains("exceeded quota: q") && waited >= RECOUNT_WAIT, "{rejection} {waited:?}");
+    let (rejection, waited) = timed_create("three").await;
+    assert!(rejection.contains("exceeded quota: q"), "{rejection}");
+    assert!(waited < RECOUNT_WAIT / 2, "the quota has not changed for long: {waited:?}");
+}
+
+#[tokio::test]
+async fn repeated_write_uses_the_room_of_its_earlier_attempt() {
+    let fake = Arc::new(fake(&[pods_quota("1")]));
+    let plugin = plugin(&fake, "[]").unwrap();
+    let recorder = crate::Recorder::default();
+    let attempt = async || {
+        let write = TestedWrite::default();
+        fake.run_plugin_recording(&plugin, write, pod("p", json!({})), &recorder).await.message().to_owned()
+    };
+    assert_eq!(attempt().await, "");
+    assert_eq!(used(&fake, "q"), "pods=2");
+    // The commit met a conflict. A count takes the charge back.
+    recorder.reset();
+    let controller = Arc::clone(&fake);
+    let count = tokio::spawn(async move {
+        controller.environment.reservations.next_recount().await;
+        controller.backend.put("", "ResourceQuota", pods_quota("1"));
+    });
+    assert_eq!(attempt().await, "");
+    count.await.unwrap();
+    assert_eq!(used(&fake, "q"), "pods=2");
+    // Another write has no charge to take back.
+    assert!(create(&fake, ("", "Pod"), pod("other", json!({}))).await.message().contains("exceeded quota"));
 }
 
 /// Two servers that share a store.
