@@ -94,8 +94,10 @@ impl Call<'_> {
         let group = self.api_state.names.group("networking");
         let Some(collection) = self.collection_of(&group, "IPAddress") else { return Ok(()) };
         let owner = Owner { namespace: self.namespace.to_owned(), name: self.name.to_owned() };
+        // Without the claim, another server may own the addresses.
+        let recorder = Recorder::holding(reservation.and_then(Reservation::held).cloned());
         for address in addresses {
-            let recorded = self.record_address(collection, *address, &owner).await;
+            let recorded = self.record_address(collection, *address, &owner, &recorder).await;
             recorded.map_err(|status| {
                 Status::internal(format!("failed to allocate a serviceIP: {}", status.message))
             })?;
@@ -109,6 +111,7 @@ impl Call<'_> {
         collection: &Collection,
         address: IpAddr,
         owner: &Owner,
+        recorder: &Recorder,
     ) -> Result<(), Status> {
         let (resource, addresses) = (collection.kind.internal(), &self.api_state.addresses);
         let record = addresses.record(address, owner);
@@ -128,7 +131,6 @@ impl Call<'_> {
             };
             Authorized::internal(Arc::clone(&user), attributes, "addresses of a Service")
         };
-        let recorder = Recorder::default();
         let deletion = authorize("delete", &name);
         let call = Call {
             authorized: &deletion,
@@ -137,7 +139,7 @@ impl Call<'_> {
             namespace: "",
             name: &name,
             subresource: "",
-            recorder: &recorder,
+            recorder,
             ..*self
         };
         if addresses.has_managed_record(address) {
@@ -153,18 +155,23 @@ impl Call<'_> {
             .map(drop)
     }
 
-    /// Commits a write that holds keys, and those of admission. A reservation ends when the outcome of the commit is definite.
+    /// Commits a write that holds keys, and those of admission. A reservation ends when the outcome of the commit is
+    /// definite, except after the error `Lost`.
     pub(super) async fn commit(
         &self,
         key: &str,
         op: Op,
-        reservation: Option<Reservation>,
+        reservation: &mut Option<Reservation>,
         mut held: Vec<Held>,
     ) -> storage::Result<CommitOutcome> {
         let store = &self.api_state.store;
         held.extend(self.recorder.held());
-        match reservation {
-            Some(reservation) => reservation.commit(store.clone(), key.to_owned(), op, held).await,
+        match reservation.take() {
+            Some(reserved) => {
+                let (result, remaining) = reserved.commit(store.clone(), key.to_owned(), op, held).await;
+                *reservation = remaining;
+                result
+            }
             None => store.commit_holding(key, op, &held).await,
         }
     }

@@ -1,5 +1,7 @@
 //! The create verb.
 
+use std::sync::Arc;
+
 use admission::Operation;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
@@ -11,7 +13,7 @@ use super::ownership::{Ownership, ProposedObject};
 use super::response_object::read_row;
 use super::served_kinds::terminating_definition;
 use super::{Call, Payload, ResponseObject, WriteResult};
-use crate::VerbFuture;
+use crate::{Item, VerbFuture};
 
 /// Maximum number of attempts to find a free name for one `generateName` (requirement D-META-8).
 const ATTEMPTS: usize = 8;
@@ -99,6 +101,14 @@ pub(super) async fn insert(
         call.check_escalation(&new, None).await?;
         call.recorder.warn_all(resource.complete_new(&mut new, &ctx));
         resource.canonicalize(&mut new, &ctx);
+        let key = call.key();
+        // The server that has the claimed values may have created this object.
+        if lost_claims > 0
+            && !is_generated_name
+            && let Some(item) = existing(&call, &key).await?
+        {
+            return Err(already_exists(&call, item.value()));
+        }
         let mut reservation = call.allocate(&mut new, None, options.dry_run)?;
         let errors = call.collection.kind.validate_create(&new, &ctx);
         let errors = call.api_state.declarative_validation.decide(&call.collection.kind, &new, &ctx, errors);
@@ -113,14 +123,12 @@ pub(super) async fn insert(
             let text = "resourceVersion should not be set on objects to be created";
             return Err(Status::failure(Reason::Unknown, text));
         }
-        let key = call.key();
         // A commit with a reservation writes IPAddress objects first. A create of an existing name must write
         // none, so the name is checked before.
         let writes_addresses =
             reservation.as_ref().is_some_and(|reservation| !reservation.addresses().is_empty());
         if options.dry_run || writes_addresses {
-            let (existing, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
-            match existing {
+            match existing(&call, &key).await? {
                 Some(_) if is_generated_name && attempt < ATTEMPTS => continue,
                 Some(item) => return Err(already_exists(&call, item.value())),
                 None => {}
@@ -146,9 +154,9 @@ pub(super) async fn insert(
             // Last, because the steps above can wait. The final sweep of a namespace covers the commits that follow.
             let namespace = check_namespace(&call).await?;
             let parents: Vec<Held> = definition.into_iter().chain(namespace).collect();
-            let is_repeatable = reservation.is_none() && lost_parents.as_ref() != Some(&parents);
+            let is_repeatable = lost_parents.as_ref() != Some(&parents);
             let op = Op::Create(encoded.clone());
-            let committed = call.commit(&key, op, reservation.take(), parents.clone()).await;
+            let committed = call.commit(&key, op, &mut reservation, parents.clone()).await;
             drop(create);
             match committed {
                 // The namespace or the definition changed at another server.
@@ -167,6 +175,12 @@ pub(super) async fn insert(
             Err(error) => return Err(call.failure(error)),
         }
     }
+}
+
+/// The object with the key of a new one.
+async fn existing(call: &Call<'_>, key: &str) -> Result<Option<Arc<Item>>, Status> {
+    let found = call.collection.items.get(key).await.map_err(|error| call.failure(error))?;
+    Ok(found.0)
 }
 
 /// In a store of several servers, returns the key of the definition of a custom kind. The commit holds the key, so that

@@ -246,13 +246,13 @@ async fn store(
     revision: Revision,
 ) -> Result<Revision, DeleteError> {
     let op = Op::Update(call.encode(new).await?, revision);
-    let committed = call.api_state.store.commit(key, op).await;
+    let committed = call.commit(key, op, &mut None, Vec::new()).await;
     committed.map(|committed| committed.revision).map_err(|error| delete_failure(call, error))
 }
 
 /// Removes the object at a revision. Returns None if it does not exist any more.
 async fn remove(call: &Call<'_>, key: &str, revision: Revision) -> Result<Option<Revision>, DeleteError> {
-    match call.api_state.store.commit(key, Op::Delete(revision)).await {
+    match call.commit(key, Op::Delete(revision), &mut None, Vec::new()).await {
         Ok(committed) => Ok(Some(committed.revision)),
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(delete_failure(call, error)),

@@ -151,7 +151,7 @@ impl Call<'_> {
             self.record_addresses(reservation.as_ref()).await?;
             let op =
                 if is_removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
-            match self.commit(&key, op, reservation, Vec::new()).await {
+            match self.commit(&key, op, &mut reservation, Vec::new()).await {
                 Ok(committed) => {
                     let object = if is_removed {
                         new.set_meta("resourceVersion", committed.revision.to_string());

@@ -46,6 +46,11 @@ impl Reservation {
         self.values.ports.extend(ports);
     }
 
+    /// The claim of the reservation, which writes for its values must hold. None for a store of one server.
+    pub fn held(&self) -> Option<&Held> {
+        self.claim.as_ref().map(Claim::held)
+    }
+
     /// The reserved addresses.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.values.addresses
@@ -73,6 +78,8 @@ impl Reservation {
 
     /// Writes the Service. Dropping the future does not cancel the write.
     ///
+    /// Returns the reservation after the error `Lost`: a held key has changed, and the caller may commit again.
+    ///
     /// # Errors
     ///
     /// The errors of the commit.
@@ -82,25 +89,30 @@ impl Reservation {
         key: String,
         op: Op,
         mut held: Vec<Held>,
-    ) -> storage::Result<CommitOutcome> {
+    ) -> (storage::Result<CommitOutcome>, Option<Self>) {
         let (sender, result) = oneshot::channel();
-        held.extend(self.claim.as_ref().map(|claim| claim.held().clone()));
+        held.extend(self.held().cloned());
         tokio::spawn(async move {
             let result = store.commit_holding(&key, op, &held).await;
-            if matches!(result, Err(Error::Unavailable(_) | Error::Corrupt(_))) {
-                let _ = sender.send(result);
-                match self.claim.take() {
-                    Some(claim) => claim.end().await,
-                    None => wait_for_definite_state(&*store, &key).await,
+            match result {
+                Err(Error::Unavailable(_) | Error::Corrupt(_)) => {
+                    let _ = sender.send((result, None));
+                    match self.claim.take() {
+                        Some(claim) => claim.end().await,
+                        None => wait_for_definite_state(&*store, &key).await,
+                    }
+                    drop(self);
                 }
-                drop(self);
-            } else {
-                drop(self);
-                let _ = sender.send(result);
+                // A caller that is gone drops the reservation.
+                Err(Error::Lost(_)) => drop(sender.send((result, Some(self)))),
+                _ => {
+                    drop(self);
+                    let _ = sender.send((result, None));
+                }
             }
         });
         let no_result = "the task that writes the Service ended without a result";
-        result.await.unwrap_or_else(|_| Err(Error::Unavailable(no_result.to_owned())))
+        result.await.unwrap_or_else(|_| (Err(Error::Unavailable(no_result.to_owned())), None))
     }
 }
 

@@ -39,10 +39,20 @@ struct FailingStore {
     writes: bool,
     /// The limits of the requested pages; 0 is a page without a limit.
     page_limits: parking_lot::Mutex<Vec<usize>>,
+    /// Changes of another server after the read of a page of a prefix, and the observer that sees them.
+    after_page: parking_lot::Mutex<Option<ChangesAfterPages>>,
+}
+
+struct ChangesAfterPages {
+    changes: HashMap<&'static str, Vec<(&'static str, Op)>>,
+    observer: Arc<dyn Observer>,
 }
 
 #[async_trait::async_trait]
 impl Store for FailingStore {
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
     fn revision(&self) -> Revision {
         self.store.revision()
     }
@@ -60,7 +70,18 @@ impl Store for FailingStore {
         at: Option<Revision>,
     ) -> storage::Result<Page> {
         self.page_limits.lock().push(limit);
-        self.store.range(prefix, start, limit, at).await
+        let page = self.store.range(prefix, start, limit, at).await?;
+        let changes =
+            self.after_page.lock().as_mut().and_then(|after_page| after_page.changes.remove(prefix));
+        let before = self.store.revision();
+        for (key, op) in changes.unwrap_or_default() {
+            self.store.commit(key, op).await?;
+        }
+        let changes = self.store.history("", before, self.store.revision(), usize::MAX).await?.changes;
+        if let Some(after_page) = self.after_page.lock().as_ref() {
+            after_page.observer.observe(&changes);
+        }
+        Ok(page)
     }
     async fn commit(&self, key: &str, op: Op) -> storage::Result<CommitOutcome> {
         let count = |left: usize| left.checked_sub(1);
@@ -120,6 +141,7 @@ impl Fixture {
             failures: failures.into(),
             writes,
             page_limits: parking_lot::Mutex::default(),
+            after_page: parking_lot::Mutex::default(),
         });
         (Fixture { addresses, store: store.clone() }, store)
     }
@@ -141,6 +163,7 @@ impl Fixture {
         reservation
             .commit(self.store.clone(), key, op, Vec::new())
             .await
+            .0
             .map_err(|error| error.to_string())?;
         let spec = object.get("spec").unwrap();
         let port = spec["ports"][0]["nodePort"].as_u64().unwrap_or_default();

@@ -54,7 +54,7 @@ impl Fixture {
         let Prepared { object, reservation } = prepared;
         let (key, op) = (format!("core/services/a/{name}"), Op::Create(kinds::entry::encode(&object)));
         let store = Arc::clone(&self.store);
-        reservation.commit(store, key, op, Vec::new()).await.map_err(|error| error.to_string())?;
+        reservation.commit(store, key, op, Vec::new()).await.0.map_err(|error| error.to_string())?;
         let spec = object.get("spec").unwrap();
         let port = spec["ports"][0]["nodePort"].as_u64().unwrap_or_default();
         Ok((spec["clusterIP"].as_str().unwrap_or_default().to_owned(), port))
