@@ -174,7 +174,12 @@ async fn reason_of_the_end(server: &EtcdServer, other: &EtcdServer) -> String {
     }
     assert!(reasons.lock().is_empty());
     proxy.redirect_to(other.url());
-    eventually("the reason of the end", || !reasons.lock().is_empty()).await;
+    let begin = Instant::now();
+    while reasons.lock().is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "the process does not end");
+        let newest = store.newest_revision().await;
+        assert!(newest.is_err(), "a revision of another history: {newest:?}");
+    }
     assert!(store.readiness().is_err());
     reasons.lock().remove(0)
 }

@@ -667,11 +667,13 @@ impl Store for EtcdStore {
         self.shared.check_open()?;
         // Without `serializable`, the member asks a quorum: the answer is not older than this call.
         let read = pb::RangeRequest::one(self.shared.keys.health());
+        let received = Revision(self.shared.received.load(Ordering::Acquire));
         let response: pb::RangeResponse = self
             .client
             .call_within(NEWEST_TIMEOUT, Method::Range, read)
             .await
             .map_err(Failure::into_error)?;
+        self.shared.check_history(response.header.as_ref(), received)?;
         let revision = revision_of(response.header.as_ref());
         self.shared.expect_revision(revision.0);
         self.shared.wait_until_published(revision).await?;

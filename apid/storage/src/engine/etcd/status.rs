@@ -62,6 +62,18 @@ impl Health {
 }
 
 impl Shared {
+    /// Checks that an answer comes from the history of this process: that of the same cluster, with all changes that were
+    /// received before the question.
+    ///
+    /// # Errors
+    ///
+    /// The history is another one. The process ends.
+    pub(super) fn check_history(&self, header: Option<&pb::Header>, received: Revision) -> Result<()> {
+        let Some(reason) = self.different_history(header, received) else { return Ok(()) };
+        self.report_gap(reason.clone());
+        Err(Error::Unavailable(reason))
+    }
+
     /// The reason why the history of the cluster that answered is not the history of this process.
     fn different_history(&self, header: Option<&pb::Header>, received: Revision) -> Option<String> {
         let (cluster, found) =
@@ -106,9 +118,9 @@ pub(super) async fn check_health(shared: Arc<Shared>, client: Arc<Client>) {
         let received = Revision(shared.received.load(Ordering::Acquire));
         let answer: Result<pb::RangeResponse, _> = client.call(Method::Range, read.clone()).await;
         if let Ok(answer) = &answer
-            && let Some(reason) = shared.different_history(answer.header.as_ref(), received)
+            && shared.check_history(answer.header.as_ref(), received).is_err()
         {
-            return shared.report_gap(reason);
+            return;
         }
         shared.health.end(answer.map(|_| begin.elapsed()).map_err(|failure| failure.to_string()));
         let is_full = shared.full.lock().is_some();
