@@ -147,6 +147,16 @@ pub(super) async fn selected_decodable_objects(
     Ok(objects)
 }
 
+/// Waits until the watch cache has every change that ended before the call, also those of other servers. A decision about
+/// an object that other objects determine needs it: the write compares the revision of the one object only.
+///
+/// # Errors
+///
+/// The store does not answer.
+pub(super) async fn catch_up(api_state: &ApiState) -> Result<(), Status> {
+    api_state.store.newest_revision().await.map(drop).map_err(unavailable)
+}
+
 /// Converts a storage error to a status with code 503, after which a background task retries.
 pub(super) fn unavailable(error: storage::Error) -> Status {
     Status::unavailable(error.to_string(), 1)

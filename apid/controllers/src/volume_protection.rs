@@ -7,7 +7,8 @@
 //! stored claim is bound to the volume. The admission plugin `StorageObjectInUseProtection` adds both
 //! finalizers. The controllers examine terminating objects after each change of a pod, a claim or a volume,
 //! and at an interval. A pod or claim that cannot be decoded may be a use: while the pod is in the namespace of
-//! a claim, or while any such claim exists, the finalizers stay and the controllers retry.
+//! a claim, or while any such claim exists, the finalizers stay and the controllers retry. Each decision sees the pods
+//! and claims that other servers have written before.
 //!
 //! # Reference
 //!
@@ -93,6 +94,7 @@ impl Reconcile for ClaimProtection {
         if names.is_empty() {
             return Ok(Requeue::No);
         }
+        stored::catch_up(self.actor.api_state()).await?;
         let pods = scheduled_pods(&self.pods, namespace).await?;
         let mut result = Ok(());
         for name in &names {
@@ -161,6 +163,7 @@ impl Reconcile for VolumeProtection {
     type Key = String;
 
     async fn reconcile(&self, name: &String) -> Result<Requeue, Status> {
+        stored::catch_up(self.actor.api_state()).await?;
         let finalizer = self.actor.api_state().names.label_key("pv-protection");
         let volume = stored::get_decodable(&self.volumes, "", name).await?;
         let Some(volume) = volume.filter(|volume| is_protected(volume, &finalizer)) else {
