@@ -6,8 +6,8 @@
 //! process ends. Connections use HTTP/2 with prior knowledge. The headers of every response carry the identity
 //! of the process ([`authproto::peer`]).
 //!
-//! Connections on TCP have mutual TLS ([`serving::mutual_tls`]). A connection whose handshake does not end within
-//! [`HANDSHAKE_TIMEOUT`] is closed, and so is one whose apid does not answer pings.
+//! Connections on TCP have mutual TLS, with limits for connections without a finished handshake
+//! ([`serving::mutual_tls`]). A connection whose apid does not answer pings is closed.
 //!
 //! # Concurrency
 //!
@@ -16,6 +16,7 @@
 //! task, so that a large review or a signature does not delay decisions.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,6 @@ use serving::mutual_tls::MutualTlsServer;
 use serving::single_task::run_as_single_task;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
 use tower_service::Service;
@@ -43,10 +43,6 @@ const WINDOW: u32 = 4 * 1024 * 1024;
 /// Pause after a failed accept. While the process has no file descriptors left, each accept fails at once.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest TLS handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of TLS handshakes at the same time; further connections wait in the queue of the system.
-const MAX_HANDSHAKES: usize = 256;
 /// Interval of the pings on TCP, which find an apid whose machine has ended.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Time within which an apid must answer a ping.
@@ -88,21 +84,17 @@ async fn serve_unix(listener: UnixListener, services: Services) -> Infallible {
 }
 
 async fn serve_tcp(listener: Listener, tls: Arc<MutualTlsServer>, services: Services) -> Infallible {
-    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     loop {
-        let permit = Arc::clone(&handshakes).acquire_owned().await.ok();
         match listener.accept().await {
             Ok(AcceptedConnection::Tcp(stream, peer)) => {
                 let (tls, services) = (Arc::clone(&tls), services.clone());
                 tokio::spawn(async move {
-                    let secured = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;
-                    drop(permit);
-                    match secured {
-                        Ok(Ok(stream)) => serve_connection(stream, Some(KEEP_ALIVE_INTERVAL), services).await,
-                        Ok(Err(error)) => tracing::warn!(%peer, %error, "connection of an apid refused"),
-                        Err(_) => {
-                            tracing::warn!(%peer, "connection of an apid refused: the TLS handshake took too long")
+                    match tls.accept(stream, peer.ip()).await {
+                        Ok(stream) => serve_connection(stream, Some(KEEP_ALIVE_INTERVAL), services).await,
+                        Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                            tracing::debug!(%peer, %error, "connection refused");
                         }
+                        Err(error) => tracing::warn!(%peer, %error, "connection of an apid refused"),
                     }
                 });
             }

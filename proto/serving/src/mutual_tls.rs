@@ -6,14 +6,19 @@
 //! name is in a list. The client verifies the server certificate against its authority and the host of the URL. Each new
 //! connection uses the newest valid files: a changed file that is invalid is logged, and the previous files stay in use.
 //!
+//! The server limits connections without a finished handshake in time and number, in total and for each peer address
+//! ([`crate::connection_limits`]). The connections of one address do not keep those of others from their handshakes.
+//!
 //! # Invariants
 //!
 //! INVARIANT (full handshake): no connection resumes an earlier session, so each one is verified against the present
 //! authority and names.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::client::Resumption;
@@ -27,6 +32,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::connection_closer::ConnectionCloser;
+use crate::connection_limits::{Connections, Handshakes};
 use crate::handshake_signatures::verify_handshake_signatures;
 use crate::plain_http::{self, FirstByte};
 use crate::reload::Snapshot;
@@ -34,6 +41,10 @@ use crate::trust::{Identity, SettingsError, Trust, build_root_store, parse_certi
 
 /// The only protocol of the connections.
 const HTTP2: &[u8] = b"h2";
+/// The longest time from an accepted connection to the end of its handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of connections without a finished handshake. Each holds a socket.
+const MAX_UNFINISHED: usize = 1024;
 
 /// The files of one end, all PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +121,9 @@ impl<C> Current<C> {
 pub struct MutualTlsServer {
     current: Current<ServerConfig>,
     names: Arc<[String]>,
+    /// Connections without a finished handshake.
+    unfinished: Arc<Connections>,
+    handshakes: Handshakes,
 }
 
 impl std::fmt::Debug for MutualTlsServer {
@@ -127,15 +141,38 @@ impl MutualTlsServer {
     pub fn load(files: MutualTlsFiles, names: Vec<String>) -> Result<Self, SettingsError> {
         let names: Arc<[String]> = names.into();
         let current = Current::load(files, |files| server_config(files, &names))?;
-        Ok(MutualTlsServer { current, names })
+        let (unfinished, handshakes) = (Connections::new(MAX_UNFINISHED), Handshakes::new());
+        Ok(MutualTlsServer { current, names, unfinished, handshakes })
     }
 
-    /// Secures an accepted connection. A client without TLS gets a sentence in plain HTTP.
+    /// Secures an accepted connection of a peer. A client without TLS gets a sentence in plain HTTP.
     ///
     /// # Errors
     ///
-    /// The client speaks no TLS 1.3, or its certificate is not accepted.
-    pub async fn accept(&self, stream: TcpStream) -> io::Result<server::TlsStream<TcpStream>> {
+    /// The client speaks no TLS 1.3, its certificate is not accepted, its handshake takes longer than
+    /// [`HANDSHAKE_TIMEOUT`], or other connections need its place: [`io::ErrorKind::ResourceBusy`].
+    pub async fn accept(&self, stream: TcpStream, peer: IpAddr) -> io::Result<server::TlsStream<TcpStream>> {
+        let too_many = || {
+            let text = "too many connections are in their TLS handshake";
+            io::Error::new(io::ErrorKind::ResourceBusy, text)
+        };
+        let cut = ConnectionCloser::default();
+        let _unfinished = self.unfinished.acquire(Some(peer), &cut).ok_or_else(too_many)?;
+        let handshake = async {
+            let mut permit = self.handshakes.acquire(Some(peer)).await;
+            tokio::select! {
+                result = self.complete_handshake(stream) => result,
+                () = permit.wait_until_cut() => Err(too_many()),
+            }
+        };
+        let too_long = |_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long");
+        tokio::select! {
+            result = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake) => result.map_err(too_long)?,
+            () = cut.closed() => Err(too_many()),
+        }
+    }
+
+    async fn complete_handshake(&self, stream: TcpStream) -> io::Result<server::TlsStream<TcpStream>> {
         if stream.first_byte().await?.is_some_and(plain_http::is_plain_http) {
             plain_http::respond(stream).await?;
             return Err(io::Error::other("the client does not use TLS; use an https URL"));

@@ -50,7 +50,7 @@ async fn exchange(server: &MutualTlsServer, client: Option<&MutualTlsClient>) ->
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let accepting = async {
         let (stream, _) = listener.accept().await?;
-        let mut stream = server.accept(stream).await?;
+        let mut stream = server.accept(stream, [127, 0, 0, 1].into()).await?;
         let byte = stream.read_u8().await?;
         stream.write_u8(byte + 1).await?;
         stream.shutdown().await
@@ -103,7 +103,7 @@ async fn only_named_client_of_the_authority_is_accepted() {
 }
 
 #[tokio::test]
-async fn client_without_certificate_is_refused() {
+async fn client_without_certificate_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let issuer = Issuer::new(&dir, "ca");
     let server = MutualTlsServer::load(issuer.server(&dir, "127.0.0.1"), vec!["apid".to_owned()]).unwrap();
