@@ -146,7 +146,6 @@ fn configure(flags: Flags) -> Result<(Config, grpc::Components), Vec<ConfigError
         config: SharedConfig::new(SystemRng.uuid(), authn, authz, config.modes.warnings.clone()),
         issuer: config.authn.issuer.clone(),
         controllers: config.controllers,
-        verification_permits: grpc::Components::verification_permits(),
         metrics: RequestMetrics::register(&config.metrics, authn::AuthenticatorUnion::methods()),
         mirrors,
         clock: Arc::new(clock),

@@ -14,9 +14,10 @@
 //! # Invariants
 //!
 //! INVARIANT (limits): [`MAX_WAITING`] requests of a stream may wait for the mirror or a remote service.
-//! Further authorizations and explanations that need a wait then fail at once. At most [`MAX_VERIFICATIONS`]
-//! credentials of all streams are under verification; further credentials fail at once. INVARIANT (every
-//! request has a response): each request gets exactly one response; a malformed request gets a failure.
+//! Further credentials, and further authorizations and explanations that need a wait, then fail at once. At most
+//! [`MAX_VERIFICATIONS`] credentials of a stream are under verification; further credentials fail at once. Credentials that
+//! wait for the mirror are not under verification. The limits of one apid, which has one stream, take nothing from others.
+//! INVARIANT (every request has a response): each request gets exactly one response; a malformed request gets a failure.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -30,7 +31,7 @@ use apimachinery::user::UserInfo;
 use authproto::auth::{self, authenticate_response::Outcome, decide_request::Query, decide_response::Answer};
 use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -42,8 +43,8 @@ use crate::mirror::MirrorNotReady;
 
 /// The number of waiting requests of one stream at which further requests fail instead of waiting.
 const MAX_WAITING: usize = 10_000;
-/// The maximum number of credentials under verification in all streams; further credentials fail at once.
-pub(super) const MAX_VERIFICATIONS: usize = 2048;
+/// The maximum number of credentials under verification in one stream; further credentials fail at once.
+const MAX_VERIFICATIONS: usize = 2048;
 
 pub(super) struct DecideService(pub(super) Components);
 
@@ -62,6 +63,7 @@ impl auth::decide_server::Decide for DecideService {
             requests,
             ended: false,
             verification: None,
+            verification_permits: Arc::new(Semaphore::new(MAX_VERIFICATIONS)),
             waiting: FuturesUnordered::new(),
         }))
     }
@@ -77,6 +79,8 @@ pub(super) struct ResponseStream {
     /// The verification of the credentials that were read last. If the stream has other work, a separate task
     /// runs it.
     verification: Option<Verification>,
+    /// One permit for each credential under verification.
+    verification_permits: Arc<Semaphore>,
     waiting: FuturesUnordered<PendingResponse>,
 }
 
@@ -109,7 +113,9 @@ impl Stream for ResponseStream {
             match next_request {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(Ok(next_request))) => {
-                    match handle_request(&self.components, next_request, self.waiting.len()) {
+                    let waiting = self.waiting.len();
+                    match handle_request(&self.components, &self.verification_permits, next_request, waiting)
+                    {
                         Reply::Immediate(answer) => return Poll::Ready(Some(Ok(answer))),
                         // The next iteration polls the pushed future, which registers its waker.
                         Reply::PendingResponse(pending) => self.waiting.push(pending),
@@ -132,7 +138,7 @@ enum Reply {
     Verify(Verification),
 }
 
-/// The verification of credentials, which holds one verification permit.
+/// The verification of credentials, which holds one verification permit except while it waits for the mirror.
 struct Verification {
     future: PendingResponse,
     /// The response if the verification panics.
@@ -142,7 +148,7 @@ struct Verification {
 impl Verification {
     fn new(
         components: &Caller,
-        permit: OwnedSemaphorePermit,
+        permit: VerificationPermit,
         request: auth::AuthenticateRequest,
         id: u64,
         request_id: String,
@@ -153,10 +159,8 @@ impl Verification {
             respond(id, &config.current(), Answer::Failure(failure))
         };
         let components = components.clone();
-        let future = Box::pin(async move {
-            let _permit = permit;
-            authenticate(&components, request, id, &request_id).await
-        });
+        let future =
+            Box::pin(async move { authenticate(&components, permit, request, id, &request_id).await });
         Verification { future, panic_response: Box::new(panic_response) }
     }
 
@@ -177,9 +181,41 @@ impl Verification {
     }
 }
 
-fn handle_request(components: &Caller, request: auth::DecideRequest, waiting: usize) -> Reply {
+/// The permit of one credential, which it does not hold while it waits for the mirror.
+struct VerificationPermit {
+    permits: Arc<Semaphore>,
+    /// The permit of the first attempt.
+    first: Option<OwnedSemaphorePermit>,
+}
+
+impl VerificationPermit {
+    /// Takes a permit for the first attempt; None if no permit is free.
+    fn take(permits: &Arc<Semaphore>) -> Option<Self> {
+        let first = Arc::clone(permits).try_acquire_owned().ok()?;
+        Some(VerificationPermit { permits: Arc::clone(permits), first: Some(first) })
+    }
+
+    /// Returns the permit for one attempt. A later attempt waits until a permit is free.
+    fn hold(&mut self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + Send + use<> {
+        let (first, permits) = (self.first.take(), Arc::clone(&self.permits));
+        async move {
+            match first {
+                Some(permit) => Some(permit),
+                // The semaphore is never closed, so there is always a permit.
+                None => permits.acquire_owned().await.ok(),
+            }
+        }
+    }
+}
+
+fn handle_request(
+    components: &Caller,
+    permits: &Arc<Semaphore>,
+    request: auth::DecideRequest,
+    waiting: usize,
+) -> Reply {
     let id = request.id;
-    begin_response(components, request, waiting).unwrap_or_else(|failure| {
+    begin_response(components, permits, request, waiting).unwrap_or_else(|failure| {
         Reply::Immediate(respond(id, &components.config.current(), Answer::Failure(failure)))
     })
 }
@@ -191,6 +227,7 @@ fn handle_request(components: &Caller, request: auth::DecideRequest, waiting: us
 /// The failure of a request that is malformed or exceeds a limit.
 fn begin_response(
     components: &Caller,
+    permits: &Arc<Semaphore>,
     request: auth::DecideRequest,
     waiting: usize,
 ) -> Result<Reply, auth::Failure> {
@@ -209,9 +246,10 @@ fn begin_response(
                 authorize_next(components, &active, request.next, &mut response);
                 return Ok(Reply::Immediate(respond(id, &active, Answer::Authenticate(response))));
             }
-            let permit = Arc::clone(&components.verification_permits)
-                .try_acquire_owned()
-                .map_err(|_| status::too_many_verifications())?;
+            if waiting >= MAX_WAITING {
+                return Err(status::too_many_waiting());
+            }
+            let permit = VerificationPermit::take(permits).ok_or_else(status::too_many_verifications)?;
             // The sender of a chain determines the duration of its verification, within the limits of a
             // chain.
             let is_inline = request.certificate_chain.is_empty();
@@ -343,6 +381,7 @@ async fn explain(components: Caller, query: AuthzQuery, id: u64, request_id: Str
 /// Authenticates credentials, and waits for the mirror if an authenticator needs a newer one.
 async fn authenticate(
     components: &Caller,
+    mut permit: VerificationPermit,
     request: auth::AuthenticateRequest,
     id: u64,
     request_id: &str,
@@ -356,11 +395,15 @@ async fn authenticate(
         path: &request.path,
     };
     let at_least = min_revision(request.at_least.as_ref());
-    let identify = || async {
-        let active = components.config.current();
-        let at_least = components.at_least(at_least);
-        let context = AuthnContext { now: components.clock.now(), at_least };
-        active.authn.authenticate(credentials, context).await.map(|outcome| (active, outcome))
+    let identify = || {
+        let permit = permit.hold();
+        async move {
+            let _permit = permit.await;
+            let active = components.config.current();
+            let at_least = components.at_least(at_least);
+            let context = AuthnContext { now: components.clock.now(), at_least };
+            active.authn.authenticate(credentials, context).await.map(|outcome| (active, outcome))
+        }
     };
     match components.retry_until_synced(at_least, identify).await {
         Ok((active, Err(AuthnError::Undecided(methods)))) => {

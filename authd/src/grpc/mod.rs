@@ -30,7 +30,6 @@ use authproto::auth::decide_server::DecideServer;
 use authproto::auth::mirror_server::MirrorServer;
 use authproto::auth::review_server::ReviewServer;
 use authproto::peer::{PROTOCOL, Peer, PeerNames, apid_of};
-use tokio::sync::Semaphore;
 use tonic::metadata::MetadataMap;
 use tonic::service::Routes;
 
@@ -59,8 +58,6 @@ pub struct Components {
     pub issuer: Option<Arc<Issuer>>,
     /// The enabled controllers.
     pub controllers: EnabledControllers,
-    /// One permit for each credential under verification; see [`Components::verification_permits`].
-    pub verification_permits: Arc<Semaphore>,
     /// The metrics of requests.
     pub metrics: Arc<RequestMetrics>,
     /// The policy mirrors of all apids.
@@ -132,11 +129,6 @@ fn min_revision(revisions: Option<&auth::Revisions>) -> u64 {
 }
 
 impl Components {
-    /// Creates the permits, `decide::MAX_VERIFICATIONS` in number, for all streams together.
-    pub fn verification_permits() -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(decide::MAX_VERIFICATIONS))
-    }
-
     /// Returns the components for a request with this metadata, which names its apid.
     fn caller(&self, metadata: &MetadataMap) -> Caller {
         let mirror = self.mirrors.of_apid(apid_of(metadata));
