@@ -155,6 +155,7 @@ mod tests {
         }
         let identity = IdentityObject { uid: "u".into(), valid_until: None };
         TokenSecret {
+            revision: 1,
             identity,
             terminating: false,
             kind: KIND.to_owned(),

@@ -124,11 +124,9 @@ impl PolicyControllers {
             let mut writes = reconcile::required_writes(policy, &defaults, &self.names);
             // apid performs the writes of a batch in any order. An object to recreate is therefore deleted by
             // this batch and created by the next one.
-            let deleted: Vec<Write> =
-                writes.iter().filter(|write| write.operation == WriteOperation::Delete).cloned().collect();
+            let deleted: Vec<Write> = writes.iter().filter(|write| is_deletion(write)).cloned().collect();
             writes.retain(|write| {
-                write.operation == WriteOperation::Delete
-                    || !deleted.iter().any(|delete| delete.same_object(write))
+                is_deletion(write) || !deleted.iter().any(|delete| delete.same_object(write))
             });
             if !writes.is_empty() {
                 let writes = writes.into_iter().map(|write| self.object_write(write)).collect();
@@ -179,8 +177,8 @@ impl PolicyControllers {
         let mut problems = std::iter::zip(&open.writes, outcomes).filter_map(|((verb, object), outcome)| {
             let Outcome::Failure(failure) = outcome else { return None };
             let is_tolerated = match (verb, failure.code) {
-                // Another writer already created or deleted the object.
-                (Verb::Create, 409) | (Verb::Delete, 404) => true,
+                // Another writer already created, changed or deleted the object. The batch after a deletion compares again.
+                (Verb::Create, 409) | (Verb::Delete, 404 | 409) => true,
                 // The role no longer exists. An aggregated role then needs no rules. For a role of default
                 // policy the 404 is a failure, and the retry creates the role.
                 (Verb::Patch | Verb::Apply, 404) => !open.is_bootstrap,
@@ -226,7 +224,7 @@ impl PolicyControllers {
             WriteOperation::Create(body) => (Verb::Create, body.to_string()),
             WriteOperation::Patch(body) => (Verb::Patch, body.to_string()),
             WriteOperation::Apply(body) => (Verb::Apply, body.to_string()),
-            WriteOperation::Delete => (Verb::Delete, String::new()),
+            WriteOperation::Delete(preconditions) => (Verb::Delete, preconditions.to_string()),
         };
         auth::ObjectWrite {
             verb: verb.into(),
@@ -238,6 +236,10 @@ impl PolicyControllers {
             body: body.into_bytes(),
         }
     }
+}
+
+fn is_deletion(write: &Write) -> bool {
+    matches!(write.operation, WriteOperation::Delete(_))
 }
 
 const BOOTSTRAP: &str = "bootstrap-policy";

@@ -66,10 +66,11 @@ impl Change {
     }
 }
 
-/// Decodes a put or a deletion.
+/// Decodes a put or a deletion at a revision.
 /// A binding to a role of unknown kind grants nothing, so its put has the effect of a deletion.
 pub(super) fn change(
     object: Option<auth::MirrorObject>,
+    revision: u64,
     is_deletion: bool,
     names: &Names,
 ) -> Result<Change, MalformedUpdate> {
@@ -79,18 +80,18 @@ pub(super) fn change(
         return Ok(Change::Nothing);
     }
     if let Some(change) = graph::change(&mut object, is_deletion) {
-        return Ok(Change::Graph(change, identities::change(object, is_deletion)));
+        return Ok(Change::Graph(change, identities::change(object, revision, is_deletion)));
     }
     let protected =
         object.annotations.get(&names.autoupdate_annotation()).is_some_and(|value| value == "false");
     let labels = std::mem::take(&mut object.labels);
     let (namespace, name) = (object.namespace.clone(), object.name.clone());
     let role_change = |kind, namespace, labels, role| {
-        let spec = (!is_deletion).then(|| role_spec(Meta { labels, protected }, role));
+        let spec = (!is_deletion).then(|| role_spec(Meta { labels, protected, revision }, role));
         Change::Role(kind, namespace, name.clone(), spec)
     };
     let binding_change = |namespace, labels, binding| {
-        let spec = binding_spec(Meta { labels, protected }, binding).filter(|_| !is_deletion);
+        let spec = binding_spec(Meta { labels, protected, revision }, binding).filter(|_| !is_deletion);
         Change::Binding(namespace, name.clone(), spec)
     };
     match object.kind.take().ok_or(MalformedUpdate("an object without a kind"))? {
@@ -102,7 +103,7 @@ pub(super) fn change(
         Kind::RoleBinding(binding) => Ok(binding_change(require_namespace(namespace)?, labels, binding)),
         kind => {
             let object = auth::MirrorObject { labels, kind: Some(kind), ..object };
-            Ok(identities::change(object, is_deletion).map_or(Change::Nothing, Change::Identity))
+            Ok(identities::change(object, revision, is_deletion).map_or(Change::Nothing, Change::Identity))
         }
     }
 }
@@ -184,7 +185,7 @@ mod tests {
         {
             let mut map = object(namespace, Kind::ConfigMap(auth::MirrorConfigMap::default())).unwrap();
             map.name = name.to_owned();
-            let change = change(Some(map), false, &names()).unwrap();
+            let change = change(Some(map), 1, false, &names()).unwrap();
             assert_eq!(matches!(change, Change::Identity(_)), is_kept, "{namespace}/{name}");
             assert_eq!(matches!(change, Change::Nothing), !is_kept, "{namespace}/{name}");
         }
@@ -197,8 +198,8 @@ mod tests {
             || Kind::RoleBinding(auth::MirrorBinding { role_kind: "Role".into(), ..Default::default() });
         for kind in [role, binding] {
             for is_deletion in [false, true] {
-                assert!(change(object("", kind()), is_deletion, &names()).is_err());
-                assert!(change(object("a", kind()), is_deletion, &names()).is_ok());
+                assert!(change(object("", kind()), 1, is_deletion, &names()).is_err());
+                assert!(change(object("a", kind()), 1, is_deletion, &names()).is_ok());
             }
         }
     }
@@ -217,7 +218,7 @@ mod tests {
                 role_name: "r".into(),
                 subjects: subjects.to_vec(),
             };
-            change(object("a", Kind::RoleBinding(binding)), false, &names()).unwrap()
+            change(object("a", Kind::RoleBinding(binding)), 1, false, &names()).unwrap()
         };
         match binding("Role") {
             Change::Binding(namespace, name, Some(spec)) => {
@@ -234,12 +235,12 @@ mod tests {
             auth::SelectorRequirement { key: "k".into(), operator: "Newer".into(), values: Vec::new() };
         let selector = auth::LabelSelector { match_expressions: vec![expression], ..Default::default() };
         let role = auth::MirrorRole { aggregation: vec![selector], ..Default::default() };
-        match change(object("", Kind::ClusterRole(role)), false, &names()).unwrap() {
+        match change(object("", Kind::ClusterRole(role)), 1, false, &names()).unwrap() {
             Change::Role(_, _, _, Some(spec)) => assert!(spec.aggregation.unwrap()[0].invalid),
             other => panic!("{other:?}"),
         }
         assert!(matches!(
-            change(object("", Kind::Node(auth::MirrorNode {})), false, &names()),
+            change(object("", Kind::Node(auth::MirrorNode {})), 1, false, &names()),
             Ok(Change::Identity(_))
         ));
     }

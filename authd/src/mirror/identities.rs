@@ -37,6 +37,8 @@ impl IdentityObject {
 pub struct TokenSecret {
     /// The uid, and the end of validity if terminating.
     pub identity: IdentityObject,
+    /// The revision of the Secret, which is its resourceVersion.
+    pub revision: u64,
     /// Whether the Secret has a deletion timestamp.
     pub terminating: bool,
     /// The type of the Secret.
@@ -151,8 +153,8 @@ impl Identities {
     }
 }
 
-/// Decodes a put or a deletion of an object that [`Identities`] keeps, or None for another kind.
-pub(super) fn change(object: auth::MirrorObject, is_deletion: bool) -> Option<IdentityChange> {
+/// Decodes a put or a deletion, at a revision, of an object that [`Identities`] keeps, or None for another kind.
+pub(super) fn change(object: auth::MirrorObject, revision: u64, is_deletion: bool) -> Option<IdentityChange> {
     use mirror_object::Kind;
     let valid_until = match object.deleted_at_ms {
         // A terminating object without a deletion timestamp is invalid at once.
@@ -171,6 +173,7 @@ pub(super) fn change(object: auth::MirrorObject, is_deletion: bool) -> Option<Id
         Kind::Secret(secret) => {
             let token_secret = TokenSecret {
                 identity,
+                revision,
                 terminating: object.terminating,
                 kind: secret.r#type,
                 data: secret.data,
@@ -213,13 +216,13 @@ mod tests {
             identities.account("team", "robot").is_some_and(|identity| identity.is_valid(uid, at(now)))
         };
         assert!(!is_valid(&identities, "a", 0));
-        identities.apply(change(account("a", 0), false).unwrap());
+        identities.apply(change(account("a", 0), 1, false).unwrap());
         assert!(is_valid(&identities, "a", i64::from(u32::MAX)));
         assert!(!is_valid(&identities, "b", 0), "recreated with a new uid");
-        identities.apply(change(account("a", 10_000), false).unwrap());
+        identities.apply(change(account("a", 10_000), 1, false).unwrap());
         assert!(is_valid(&identities, "a", 69));
         assert!(!is_valid(&identities, "a", 70));
-        identities.apply(change(account("a", 10_000), true).unwrap());
+        identities.apply(change(account("a", 10_000), 1, true).unwrap());
         assert!(!is_valid(&identities, "a", 0));
     }
 
@@ -236,7 +239,7 @@ mod tests {
             ..auth::MirrorObject::default()
         };
         let mut identities = Identities::default();
-        identities.apply(change(object, false).unwrap());
+        identities.apply(change(object, 1, false).unwrap());
         assert_eq!(identities.secret("team", "s").unwrap().text("token"), "hidden");
         assert_eq!(
             identities.secrets().map(|(namespace, name, _)| (namespace, name)).collect::<Vec<_>>(),

@@ -340,7 +340,7 @@ impl Feed {
     ///
     /// [`FeedError`]: the feed must end.
     pub fn put(&mut self, put: auth::MirrorPut) -> Result<UpdateEffect, FeedError> {
-        let change = decode::change(put.object, false, &self.mirror.names)?;
+        let change = decode::change(put.object, put.revision, false, &self.mirror.names)?;
         self.apply(put.revision, change)
     }
 
@@ -350,7 +350,7 @@ impl Feed {
     ///
     /// Those of [`Feed::put`].
     pub fn delete(&mut self, delete: auth::MirrorDelete) -> Result<UpdateEffect, FeedError> {
-        let change = decode::change(delete.object, true, &self.mirror.names)?;
+        let change = decode::change(delete.object, delete.revision, true, &self.mirror.names)?;
         self.apply(delete.revision, change)
     }
 

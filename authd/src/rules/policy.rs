@@ -102,6 +102,8 @@ pub struct Meta {
     pub labels: BTreeMap<String, String>,
     /// The annotation `autoupdate` is `false`: authd does not restore the object to default policy.
     pub protected: bool,
+    /// The revision of the object, which is its resourceVersion.
+    pub revision: u64,
 }
 
 /// The contents of a stored Role or ClusterRole.
@@ -179,6 +181,8 @@ pub struct Binding {
     pub subjects: Box<[Subject]>,
     /// The annotation `autoupdate` is `false`, see [`Meta::protected`].
     pub protected: bool,
+    /// The revision of the binding, see [`Meta::revision`].
+    pub revision: u64,
     pub(super) role: RoleId,
 }
 
@@ -298,6 +302,7 @@ impl Policy {
             name: name.into(),
             subjects: spec.subjects.into(),
             protected: spec.meta.protected,
+            revision: spec.meta.revision,
             role,
         };
         let id = self.free_bindings.pop().unwrap_or_else(|| {

@@ -51,8 +51,8 @@ pub enum WriteOperation {
     Patch(Value),
     /// Applies this configuration with server-side apply and force; the object exists.
     Apply(Value),
-    /// Deletes the object; a later `Create` in the list has the same name.
-    Delete,
+    /// Deletes the object on these preconditions; a later `Create` in the list has the same name.
+    Delete(Value),
 }
 
 /// Returns the writes that restore default policy; empty if it is complete.
@@ -91,7 +91,8 @@ fn repair_binding(policy: &Policy, object: &Object, names: &Names) -> Vec<WriteO
         return Vec::new();
     }
     if policy.role_of(stored) != Some((expected.role_kind, expected.role_name.as_str())) {
-        return vec![WriteOperation::Delete, create()];
+        let preconditions = json!({"resourceVersion": stored.revision.to_string()});
+        return vec![WriteOperation::Delete(preconditions), create()];
     }
     let added: Vec<&Subject> =
         expected.subjects.iter().filter(|subject| !stored.subjects.contains(subject)).collect();
@@ -172,6 +173,7 @@ fn meta_of(object: &Object, names: &Names) -> Meta {
     Meta {
         labels: object.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         protected: object.annotation(&names.autoupdate_annotation()) == Some("false"),
+        revision: 0,
     }
 }
 

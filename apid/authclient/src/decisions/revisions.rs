@@ -4,9 +4,10 @@
 //!
 //! [`PolicyRevisions`] is an observer of the store: it processes every change before the store acknowledges
 //! the commit. After the start, a component advances only when the [reduction](crate::reduce) of an
-//! object changed. apid takes a [`Baseline`] before a request to authd. The response stays valid while every
-//! component that it depends on is no newer than the baseline ([`PolicyRevisions::unchanged`]). Subscribers
-//! ([`PolicyRevisions::subscribe`]), such as the mirror, get the reduced changes in revision order.
+//! object changed. The mirror also gets unchanged reductions of objects that authd may delete. apid takes a
+//! [`Baseline`] before a request to authd. The response stays valid while every component that it depends on is no
+//! newer than the baseline ([`PolicyRevisions::unchanged`]). Subscribers ([`PolicyRevisions::subscribe`]), such as the
+//! mirror, get the reduced changes in revision order.
 //!
 //! # Invariants
 //!
@@ -37,7 +38,7 @@ use storage::{Change, Observer, Revision, unreadable_reason};
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::identity::dependencies::{IdentityDependencies, IdentityDependency};
-use crate::reduce::{Component, Reductions, VOLUMES, graph_part};
+use crate::reduce::{Component, Reductions, VOLUMES, graph_part, is_deleted_by_authd};
 
 /// Number of slots for namespaces, and number of slots for nodes.
 const SLOTS: usize = 4096;
@@ -304,10 +305,14 @@ impl PolicyRevisions {
         self.record_value(&change.key, change.new.as_deref());
         let old = change.old.as_ref().and_then(|row| reduce(&row.value));
         let new = change.new.as_ref().and_then(|value| reduce(value));
+        let revision = change.revision.0;
         if old == new {
+            if let Some(object) = new.filter(is_deleted_by_authd) {
+                self.newest.fetch_max(revision, Ordering::SeqCst);
+                self.send(revision, mirror_update::Update::Put(MirrorPut { revision, object: Some(object) }));
+            }
             return false;
         }
-        let revision = change.revision.0;
         let (namespace, name) = entry.locate(&change.key);
         self.advance(entry.component, namespace, revision);
         for part in [&old, &new].into_iter().flatten().filter_map(graph_part) {
@@ -318,9 +323,13 @@ impl PolicyRevisions {
             Some(object) => mirror_update::Update::Put(MirrorPut { revision, object: Some(object) }),
             None => mirror_update::Update::Delete(MirrorDelete { revision, object: old }),
         };
+        self.send(revision, update);
+        true
+    }
+
+    fn send(&self, revision: u64, update: mirror_update::Update) {
         // An error means that no mirror is subscribed. The next mirror stream begins with a snapshot.
         let _ = self.changes.send(PolicyChange { revision, update: MirrorUpdate { update: Some(update) } });
-        true
     }
 }
 
@@ -441,6 +450,38 @@ mod tests {
 
         let sent: Vec<u64> = std::iter::from_fn(|| mirror.try_recv().ok()).map(|c| c.revision).collect();
         assert_eq!(sent, [1, 3, 4], "the mirror must get each changed reduction, in order");
+    }
+
+    #[test]
+    fn each_write_of_object_that_authd_deletes_is_mirrored() {
+        let binding = |note: &str| json!({"metadata": {"name": "r", "annotations": {"note": note}}, "roleRef": {"kind": "Role", "name": "x"}});
+        let secret = |kind: &str, note: &str| json!({"metadata": {"name": "r", "annotations": {"note": note}}, "type": kind});
+        let token = |note| {
+            let mut token = secret("bootstrap.svc.internal/token", note);
+            token["data"] = json!({"token-id": "YWJjZGVm"});
+            token
+        };
+        let opaque = |note| secret("Opaque", note);
+        for (key, old, new, is_mirrored) in [
+            ("clusterrolebindings/r", binding("x"), binding("y"), true),
+            ("rolebindings/a/r", binding("x"), binding("y"), true),
+            ("secrets/a/r", token("x"), token("y"), true),
+            ("secrets/a/r", opaque("x"), opaque("y"), false),
+            ("roles/a/r", role("get", "x"), role("get", "y"), false),
+        ] {
+            let vector = PolicyRevisions::new(Reductions::for_tests());
+            vector.start_at(Revision(5));
+            let advances = vector.subscribe_to_advances();
+            let (mut mirror, _) = vector.subscribe();
+            vector.observe(&[change(key, Some(old), Some(new), 10)]);
+            let sent = mirror.try_recv().ok().map(|change| change.revision);
+            assert_eq!(sent, is_mirrored.then_some(10), "{key}");
+            assert_eq!(vector.subscribe().1, Revision(if is_mirrored { 10 } else { 5 }), "{key}");
+            let baseline = vector.baseline(&UserInfo::anonymous(), "a", Duration::ZERO).at_least;
+            let revisions = (baseline.rbac_cluster, baseline.rbac_namespace["a"], baseline.identity);
+            assert_eq!(revisions, (5, 5, 5), "{key}: decisions stay valid");
+            assert!(!advances.has_changed().unwrap(), "{key}");
+        }
     }
 
     #[test]

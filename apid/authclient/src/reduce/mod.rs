@@ -69,6 +69,17 @@ pub(super) fn graph_part(object: &MirrorObject) -> Option<&str> {
     }
 }
 
+/// Whether authd may delete the object: a binding or a token Secret. Each write of the object is then mirrored, so that authd
+/// has the resourceVersion for the precondition of the deletion.
+pub(super) fn is_deleted_by_authd(object: &MirrorObject) -> bool {
+    use mirror_object::Kind;
+    match &object.kind {
+        Some(Kind::RoleBinding(_) | Kind::ClusterRoleBinding(_)) => true,
+        Some(Kind::Secret(secret)) => !secret.data.is_empty() || !object.annotations.is_empty(),
+        _ => false,
+    }
+}
+
 /// A mirrored kind: its storage keys, and the component that its writes advance.
 #[derive(Debug)]
 pub(super) struct Reduction {

@@ -242,7 +242,7 @@ impl TokenControllers {
             let account = account
                 .filter(|account| annotation(&uid_key).is_empty() || *account.uid == *annotation(&uid_key));
             let Some(account) = account else {
-                writes.push(write(Verb::Delete, "secrets", namespace, name, Value::Null));
+                writes.push(deletion(namespace, name, secret));
                 continue;
             };
             let mut metadata = Map::new();
@@ -294,7 +294,7 @@ impl TokenControllers {
             .bootstrap_tokens(identities)
             .filter(|(_, secret)| bootstrap::parse_expiration(secret.text("expiration"), wall_time).is_err())
             .take(MAX_WRITES);
-        let writes = expired.map(|(name, _)| write(Verb::Delete, "secrets", namespace, name, Value::Null));
+        let writes = expired.map(|(name, secret)| deletion(namespace, name, secret));
         PendingWrites { controller: CLEANER, writes: writes.collect(), fills: Vec::new() }.non_empty()
     }
 
@@ -394,8 +394,15 @@ fn write(verb: Verb, resource: &str, namespace: &str, name: &str, body: Value) -
         resource: resource.to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        body: if body.is_null() { Vec::new() } else { body.to_string().into_bytes() },
+        body: body.to_string().into_bytes(),
     }
+}
+
+/// Returns the deletion of a mirrored Secret. It fails when the Secret has changed since: its owner may have renewed the
+/// token, or created another Secret under the name.
+fn deletion(namespace: &str, name: &str, secret: &TokenSecret) -> auth::ObjectWrite {
+    let preconditions = json!({"uid": &*secret.identity.uid, "resourceVersion": secret.revision.to_string()});
+    write(Verb::Delete, "secrets", namespace, name, preconditions)
 }
 
 /// Formats the day as the value of the label, `YYYY-MM-DD`.

@@ -103,7 +103,7 @@ fn token_secret_is_deleted_with_its_account_and_filled_before() {
     let account = || object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}));
     assert_eq!(
         requested_writes(vec![object("a", "t", secret(kind, &[]))], &[]),
-        ["tokens-controller Delete a/t "]
+        [r#"tokens-controller Delete a/t {"resourceVersion":"1","uid":"uid-of-t"}"#]
     );
     assert_eq!(
         requested_writes(vec![account(), object("a", "t", secret(kind, &[("token", "x")]))], &["a/t"]),
@@ -200,7 +200,12 @@ fn expired_bootstrap_token_is_deleted() {
     {
         let token =
             object("kube-system", "bootstrap-token-abcdef", bootstrap_secret(&[("expiration", expiration)]));
-        assert_eq!(!requested_writes(vec![token], &[]).is_empty(), is_deleted, "{expiration}");
+        let expected = concat!(
+            "token-cleaner Delete kube-system/bootstrap-token-abcdef ",
+            r#"{"resourceVersion":"1","uid":"uid-of-bootstrap-token-abcdef"}"#
+        );
+        let expected = is_deleted.then_some(expected);
+        assert_eq!(requested_writes(vec![token], &[]), Vec::from_iter(expected), "{expiration}");
     }
 }
 

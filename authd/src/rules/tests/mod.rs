@@ -52,7 +52,7 @@ fn role(rules: &[&str]) -> RoleSpec {
 
 fn role_with_labels(rules: &[&str], labels: &[(&str, &str)]) -> RoleSpec {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    RoleSpec { meta: Meta { labels, protected: false }, ..role(rules) }
+    RoleSpec { meta: Meta { labels, ..Meta::default() }, ..role(rules) }
 }
 
 /// Builds a binding of the role `ClusterRole/name` or `Role/name` to subjects.

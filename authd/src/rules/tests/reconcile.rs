@@ -56,7 +56,7 @@ fn check(change: impl FnOnce(&mut Policy), expected: &[Value]) {
             WriteOperation::Create(body) => json!(["create", write.resource, body["metadata"]["name"]]),
             WriteOperation::Patch(body) => json!(["patch", write.resource, write.name, body]),
             WriteOperation::Apply(body) => json!(["apply", write.resource, write.name, body]),
-            WriteOperation::Delete => json!(["delete", write.resource, write.name]),
+            WriteOperation::Delete(body) => json!(["delete", write.resource, write.name, body]),
         })
         .collect();
     assert_eq!(got, expected);
@@ -111,9 +111,14 @@ fn missing_default_policy_is_restored() {
             {"kind": "ServiceAccount", "namespace": "kube-system", "name": "s"}]}])],
     );
     check(
-        |p| change_binding(p, |spec| spec.role_name = "other".into()),
+        |p| {
+            change_binding(p, |spec| {
+                spec.meta.revision = 7;
+                spec.role_name = "other".into();
+            });
+        },
         &[
-            json!(["delete", "clusterrolebindings", "binding"]),
+            json!(["delete", "clusterrolebindings", "binding", {"resourceVersion": "7"}]),
             json!(["create", "clusterrolebindings", "binding"]),
         ],
     );
