@@ -198,9 +198,8 @@ impl Interceptor for ApidName {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use apimachinery::clock::SystemClock;
+    use tokio::time::Instant;
 
     use super::*;
 
