@@ -12,6 +12,7 @@ use apimachinery::status::{Reason, Status};
 use apimachinery::user::{APISERVER, AUTHENTICATED, MASTERS, UserInfo};
 use bytes::Bytes;
 
+use super::leadership::{LoopWrite, NotLeading};
 use super::state::ControllerState;
 use audit::{Event, Level, Outcome, Stage};
 use authclient::Authorized;
@@ -30,6 +31,8 @@ pub(super) struct Actor {
     state: Arc<ControllerState>,
     user: Arc<UserInfo>,
     user_agent: String,
+    /// Whether the actor writes only while this apid leads.
+    is_of_leader: bool,
 }
 
 /// The object or collection that an actor writes.
@@ -61,6 +64,25 @@ pub(super) fn is_race(status: &Status) -> bool {
     matches!(status.reason, Reason::Conflict | Reason::NotFound)
 }
 
+/// The message of a write of a loop that began after the term.
+const NOT_LEADING: &str = "this apid does not run the controllers now";
+
+/// The failure of a write of a loop while this apid does not lead. The failure is no race: a repetition fails too, until
+/// this apid leads again.
+pub(super) fn not_leading() -> Status {
+    Status::unavailable(NOT_LEADING, 1)
+}
+
+/// Whether a write failed because this apid does not lead.
+pub(super) fn is_not_leading(status: &Status) -> bool {
+    status.reason == Reason::ServiceUnavailable && status.message == NOT_LEADING
+}
+
+/// Whether the failure of a write is part of normal operation and needs no log line: a race, or the end of the term.
+pub(super) fn is_normal(status: &Status) -> bool {
+    is_race(status) || is_not_leading(status)
+}
+
 /// Ignores the failure of a write because of a race: the notification about the other write causes the next
 /// attempt.
 pub(super) fn ignore_race<T>(result: Result<T, Status>) -> Result<(), Status> {
@@ -80,21 +102,23 @@ struct Action<'a> {
 /// The identity and the audit event of a write in progress.
 struct Audited<'a> {
     actor: &'a Actor,
+    /// The end of a term waits for the write.
+    _loop_write: Option<LoopWrite<'a>>,
     authorized: Authorized,
     event: Event,
     recorder: Recorder,
 }
 
 impl ControllerState {
-    /// Returns an actor that writes as `system:apiserver`.
+    /// Returns an actor that writes as `system:apiserver`, on each apid.
     pub(super) fn apiserver(self: &Arc<Self>) -> Actor {
         let user =
             UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
         Actor::new(self, user, "apiserver")
     }
 
-    /// Returns the actor of a controller. It writes as the service account `name` of the system namespace if
-    /// controllers have own accounts, else as [`CONTROLLER_MANAGER`].
+    /// Returns the actor of a controller, which writes only while this apid leads. It writes as the service account
+    /// `name` of the system namespace if controllers have own accounts, else as [`CONTROLLER_MANAGER`].
     pub(super) fn controller(self: &Arc<Self>, name: &str) -> Actor {
         if self.own_accounts {
             return self.service_account(name);
@@ -104,10 +128,10 @@ impl ControllerState {
             groups: vec![AUTHENTICATED.to_owned()],
             ..UserInfo::default()
         };
-        Actor::new(self, user, name)
+        Actor::new(self, user, name).of_leader()
     }
 
-    /// Returns an actor that writes as the service account `name` of the system namespace.
+    /// Returns an actor that writes as the service account `name` of the system namespace, while this apid leads.
     pub(super) fn service_account(self: &Arc<Self>, name: &str) -> Actor {
         let namespace = self.api_state.names.system_namespace;
         let user = UserInfo {
@@ -119,14 +143,30 @@ impl ControllerState {
             ],
             ..UserInfo::default()
         };
-        Actor::new(self, user, name)
+        Actor::new(self, user, name).of_leader()
     }
 }
 
 impl Actor {
     /// Returns an actor with the user agent `apid/` and `program`.
     fn new(state: &Arc<ControllerState>, user: UserInfo, program: &str) -> Self {
-        Actor { state: Arc::clone(state), user: Arc::new(user), user_agent: format!("apid/{program}") }
+        let user_agent = format!("apid/{program}");
+        Actor { state: Arc::clone(state), user: Arc::new(user), user_agent, is_of_leader: false }
+    }
+
+    /// Returns the actor of a loop that must run once: it writes only while this apid leads.
+    pub(super) fn of_leader(self) -> Self {
+        Actor { is_of_leader: true, ..self }
+    }
+
+    /// Returns the actor of a task that each apid runs: it writes at any time.
+    pub(super) fn of_each_server(self) -> Self {
+        Actor { is_of_leader: false, ..self }
+    }
+
+    /// Whether the actor may write now.
+    pub(super) fn may_write(&self) -> bool {
+        !self.is_of_leader || self.state.leadership.leads()
     }
 
     /// Returns the write options. The field manager is the user agent without the prefix `apid/`.
@@ -142,21 +182,21 @@ impl Actor {
 
     /// Creates an object.
     pub(super) async fn create(&self, target: Target<'_>, object: Object) -> Result<WriteResult, Status> {
-        let action = self.begin("create", target);
+        let action = self.begin("create", target)?;
         let result = verbs::create(&action.call(), Payload::Object(object), &self.options()).await;
         action.audited.end(result, 201).await
     }
 
     /// Updates an object or its subresource.
     pub(super) async fn update(&self, target: Target<'_>, object: Object) -> Result<WriteResult, Status> {
-        let action = self.begin("update", target);
+        let action = self.begin("update", target)?;
         let result = verbs::update(&action.call(), Payload::Object(object), &self.options()).await;
         action.audited.end(result, 200).await
     }
 
     /// Applies a JSON merge patch to an object.
     pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<WriteResult, Status> {
-        let mut action = self.begin("patch", target);
+        let mut action = self.begin("patch", target)?;
         action.audited.event.set_patch(Bytes::copy_from_slice(patch));
         let result = match Patch::parse(patch::PatchType::Merge, patch, Limits::NONE) {
             Ok(patch) => patch::patch(&action.call(), patch, &self.options()).await,
@@ -172,7 +212,7 @@ impl Actor {
         target: Target<'_>,
         configuration: &[u8],
     ) -> Result<WriteResult, Status> {
-        let mut action = self.begin("patch", target);
+        let mut action = self.begin("patch", target)?;
         let options = self.options();
         let field_manager = options.manager().to_owned();
         action.audited.event.uri.push_str(&format!("?fieldManager={field_manager}&force=true"));
@@ -191,7 +231,7 @@ impl Actor {
         target: Target<'_>,
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status> {
-        let action = self.begin("delete", target);
+        let action = self.begin("delete", target)?;
         let result = verbs::delete(&action.call(), options).await;
         action.audited.end(result, 200).await
     }
@@ -205,9 +245,10 @@ impl Actor {
         options: &DeleteOptions,
         concurrency: usize,
     ) -> Result<(), Status> {
-        let action = self.begin("deletecollection", target);
+        let action = self.begin("deletecollection", target)?;
         let list_options = ListOptions::default();
-        let limits = BatchLimits { concurrency, begin_until: None };
+        let may_begin = || if self.may_write() { Ok(()) } else { Err(not_leading()) };
+        let limits = BatchLimits { concurrency, begin_until: None, may_begin: Some(&may_begin) };
         let result = verbs::delete_collection(&action.call(), &list_options, options, limits).await;
         action.audited.end(result.map(drop), 200).await
     }
@@ -231,7 +272,7 @@ impl Actor {
             path: resource.path(namespace, name),
             ..Attributes::default()
         };
-        let audited = self.audited(attributes);
+        let audited = self.audited(attributes)?;
         let body = Bytes::from(options.to_value(&self.state.api_state.names).to_string());
         let result = resource.delete(&self.user, namespace, name, body).await;
         audited.end(result, 200).await
@@ -247,12 +288,21 @@ impl Actor {
         &self.state.aggregation
     }
 
-    fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Action<'a> {
-        let audited = self.audited(attributes(verb, &target));
-        Action { target, kinds: self.state.api_state.kinds.get(), audited }
+    fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Result<Action<'a>, Status> {
+        let audited = self.audited(attributes(verb, &target))?;
+        Ok(Action { target, kinds: self.state.api_state.kinds.get(), audited })
     }
 
-    fn audited(&self, attributes: Attributes) -> Audited<'_> {
+    /// Begins a write.
+    ///
+    /// # Errors
+    ///
+    /// The actor belongs to a loop, and this apid does not lead; see [`is_not_leading`].
+    fn audited(&self, attributes: Attributes) -> Result<Audited<'_>, Status> {
+        let loop_write = match self.is_of_leader {
+            true => self.state.leadership.begin_write().map_err(|NotLeading| not_leading())?,
+            false => None,
+        };
         let attributes = Arc::new(attributes);
         let (api_state, audit) = (&self.state.api_state, &self.state.audit);
         let (id, uri) = (api_state.rng.uuid(), attributes.path.clone());
@@ -265,7 +315,7 @@ impl Actor {
             Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
         let recorder =
             Recorder::new(level >= Level::Metadata).recording_request_object(level >= Level::Request);
-        Audited { actor: self, authorized, event, recorder }
+        Ok(Audited { actor: self, _loop_write: loop_write, authorized, event, recorder })
     }
 }
 
@@ -399,5 +449,24 @@ fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
         name: target.name.to_owned(),
         path,
         ..Attributes::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_after_the_term_is_no_race() {
+        let refused = not_leading();
+        assert!(is_not_leading(&refused) && is_normal(&refused) && !is_race(&refused));
+        assert!(
+            is_not_leading(&ignore_race(Err::<(), _>(refused)).unwrap_err()),
+            "the caller learns of the failure"
+        );
+        let unavailable = Status::unavailable("no answer of the store", 1);
+        assert!(!is_not_leading(&unavailable) && !is_normal(&unavailable));
+        let race = Status::unknown_resource();
+        assert!(is_normal(&race) && ignore_race(Err::<(), _>(race)).is_ok());
     }
 }

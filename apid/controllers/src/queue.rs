@@ -72,7 +72,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         let clock = Arc::clone(&state.api_state.clock);
         let queue = Arc::new(Queue::with_series(clock, name, state.queue_metrics().queue(name)));
         let weak_queue: Weak<Self> = Arc::downgrade(&queue);
-        state.metrics.collect_with(move || {
+        state.queue_metrics().collect_with(name, move || {
             if let Some(queue) = weak_queue.upgrade() {
                 queue.update_metrics();
             }
@@ -214,6 +214,13 @@ impl<W: Clone + Eq + Hash> Queue<W> {
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.item_states.is_empty() && state.delayed.is_empty()
+    }
+}
+
+impl<W> Drop for Queue<W> {
+    /// Shows no more work of a controller that has ended.
+    fn drop(&mut self) {
+        self.metrics.clear();
     }
 }
 
@@ -377,6 +384,22 @@ pub(super) mod tests {
             "workqueue_longest_running_processor_seconds{name=\"test\"} 3.0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn queue_that_ends_leaves_no_work_in_the_metrics() {
+        let (queue, clock, metrics) = queue::<u32>();
+        queue.add(1);
+        queue.add(2);
+        let _running = futures_util::FutureExt::now_or_never(queue.take()).unwrap();
+        clock.advance(Duration::from_secs(3));
+        queue.update_metrics();
+        drop(queue);
+        let text = metrics.text();
+        for family in ["depth", "unfinished_work_seconds", "longest_running_processor_seconds"] {
+            let series = format!("workqueue_{family}{{name=\"test\"}} 0");
+            assert!(text.lines().any(|line| line.starts_with(&series)), "{series} in\n{text}");
         }
     }
 

@@ -1,7 +1,10 @@
 //! Metrics of the work queues, with the names of Kubernetes: `workqueue_*`.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serving::metrics::{
     Counter, Counters, Definition, FloatGauges, Gauge, Gauges, Histogram, Histograms, Metrics, Stability,
 };
@@ -47,12 +50,20 @@ pub(super) struct QueueMetrics {
     work_duration: Histograms<Label>,
     unfinished: FloatGauges<Label>,
     longest: FloatGauges<Label>,
+    collectors: Arc<Collectors>,
 }
+
+/// The functions that set the gauges of the queues before a scrape, by the name of the queue.
+type Collectors = Mutex<HashMap<&'static str, Box<dyn Fn() + Send + Sync>>>;
 
 impl QueueMetrics {
     /// Registers the families.
     pub(super) fn new(metrics: &Metrics) -> Self {
+        let collectors = Arc::<Collectors>::default();
+        let of_queues = Arc::clone(&collectors);
+        metrics.collect_with(move || of_queues.lock().values().for_each(|collect| collect()));
         QueueMetrics {
+            collectors,
             adds: metrics.counter(&ADDS),
             depth: metrics.gauge(&DEPTH),
             retries: metrics.counter(&RETRIES),
@@ -61,6 +72,11 @@ impl QueueMetrics {
             unfinished: metrics.float_gauge(&UNFINISHED),
             longest: metrics.float_gauge(&LONGEST),
         }
+    }
+
+    /// Calls `collect` before each scrape, in place of the function of an earlier queue with this name.
+    pub(super) fn collect_with(&self, name: &'static str, collect: impl Fn() + Send + Sync + 'static) {
+        self.collectors.lock().insert(name, Box::new(collect));
     }
 
     /// Returns the series of one queue.
@@ -125,7 +141,35 @@ impl QueueSeries {
         self.longest.get_or_create(&self.label).set(longest.as_secs_f64());
     }
 
+    /// Sets the gauges of a queue that ends.
+    pub(super) fn clear(&self) {
+        self.set_depth(0);
+        self.set_running(std::iter::empty());
+    }
+
     fn set_depth(&self, depth: usize) {
         self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn queue_of_a_new_term_replaces_the_function_of_the_earlier_queue() {
+        let metrics = Metrics::new();
+        let families = QueueMetrics::new(&metrics);
+        let calls = Arc::new(AtomicUsize::new(0));
+        for _term in 0..3 {
+            let calls = Arc::clone(&calls);
+            families.collect_with("test", move || {
+                calls.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        metrics.text();
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
     }
 }

@@ -26,6 +26,7 @@ use apimachinery::status::Status;
 use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Revision;
+use tokio::task::JoinSet;
 
 use super::actor::{Actor, Target};
 use super::queue::Queue;
@@ -57,6 +58,8 @@ struct QuotaController {
     followed: Mutex<HashMap<String, Arc<Items>>>,
     /// Measured objects by namespace. Only one worker counts objects, so the lock has no contention.
     measured: Mutex<HashMap<String, MeasuredObjects>>,
+    /// The tasks that follow the counted kinds. They end with the controller, so they hold no reference to the controller.
+    followers: Mutex<JoinSet<()>>,
 }
 
 /// The measured objects of a namespace by key, each with the revision that was measured.
@@ -73,6 +76,7 @@ pub(super) async fn run(state: Arc<ControllerState>) {
         quotas: Mutex::default(),
         followed: Mutex::default(),
         measured: Mutex::default(),
+        followers: Mutex::default(),
     });
     let [observer, requests, claims, resync, kinds] = std::array::from_fn(|_| Arc::clone(&controller));
     runner
@@ -146,9 +150,13 @@ impl QuotaController {
             let items = Arc::clone(&collection.items);
             let previous = self.followed.lock().insert(resource.key_prefix.clone(), Arc::clone(&items));
             if previous.is_none_or(|previous| !Arc::ptr_eq(&previous, &items)) {
-                let controller = Arc::clone(self);
-                tokio::spawn(reflect(items, move |event| {
-                    controller.request_count(event.entry().namespace())
+                let controller = Arc::downgrade(self);
+                let mut followers = self.followers.lock();
+                while followers.try_join_next().is_some() {}
+                followers.spawn(reflect(items, move |event| {
+                    if let Some(controller) = controller.upgrade() {
+                        controller.request_count(event.entry().namespace());
+                    }
                 }));
             }
         }

@@ -11,7 +11,8 @@
 //! - Ready keys are reconciled in the order of their additions, so no key starves.
 //! - Keys of sources wait for [`Runner::debounce`], so changes within this time cause one reconciliation.
 //! - An error is logged, and the key is reconciled again after its back-off: from 50 ms, doubled after each
-//!   failure, at most 60 s. A new change ends the back-off. A race with another writer is not logged.
+//!   failure, at most 60 s. A new change ends the back-off. A race with another writer and the end of
+//!   the term are not logged.
 //! - [`Requeue`] says when a key without an error is reconciled again.
 //! - The queue of each runner has series in the families `workqueue_*`.
 //!
@@ -37,7 +38,7 @@ use futures_util::future::{BoxFuture, join_all};
 use serving::reload::{Snapshot, Watch};
 use tokio::task::JoinSet;
 
-use super::actor::is_race;
+use super::actor::is_normal;
 use super::queue::{MAX_BACKOFF, Queue};
 use super::reflector::{ObjectEvent, reflect, reflect_named};
 use super::state::ControllerState;
@@ -155,6 +156,20 @@ impl<K: Key> Runner<K> {
         self
     }
 
+    /// Adds a key when this apid begins to lead.
+    pub(super) fn watch_terms(self, state: &ControllerState, key: K) -> Self {
+        let (mut terms, queue) = (state.leadership.terms(), Arc::clone(&self.queue));
+        self.source(async move {
+            let mut last = 0;
+            loop {
+                let begin = terms.wait_for(|term| term.leads && term.number != last).await;
+                let Ok(number) = begin.map(|term| term.number) else { return };
+                last = number;
+                queue.add(key.clone());
+            }
+        })
+    }
+
     /// Runs a task that adds keys to [`Runner::queue`].
     pub(super) fn source(mut self, source: impl Future<Output = ()> + Send + 'static) -> Self {
         self.sources.push(Box::pin(source));
@@ -202,7 +217,7 @@ async fn reconcile_next<C: Reconcile>(queue: &Queue<C::Key>, controller: &C) {
         Ok(Requeue::Backoff) => queue.mark_failed(&key, MAX_BACKOFF),
         Ok(Requeue::BackoffUpTo(max)) => queue.mark_failed(&key, max),
         Err(status) => {
-            if !is_race(&status) {
+            if !is_normal(&status) {
                 tracing::warn!(controller = queue.name(), ?key, reason = %status, "reconciliation failed; retrying");
             }
             queue.mark_failed(&key, MAX_BACKOFF);

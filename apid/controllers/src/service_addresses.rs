@@ -59,7 +59,7 @@ pub(super) async fn run(state: Arc<ControllerState>, reconciles_ranges: bool) {
         }
     });
     let controller = AddressRepair {
-        apiserver: state.apiserver(),
+        apiserver: state.apiserver().of_leader(),
         records,
         ranges,
         range_actor: reconciles_ranges.then(|| state.controller("service-cidrs-controller")),

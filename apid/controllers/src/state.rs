@@ -7,7 +7,9 @@ use audit::AuditLog;
 use flowcontrol::FlowControl;
 use serving::metrics::Metrics;
 
+use super::leadership::{self, LeaderStatus, Leadership};
 use super::queue_metrics::QueueMetrics;
+use super::registration::Registration;
 use verbs::ApiState;
 
 /// The state of the controllers: the state of the API, the audit log, the metrics, and the kind of identity.
@@ -23,6 +25,11 @@ pub struct ControllerState {
     pub(super) aggregation: Arc<Aggregation>,
     /// Receives the flow schemas and priority levels, if they have an effect.
     pub(super) flow_control: Option<Arc<FlowControl>>,
+    /// Whether this apid runs the loops that must run once.
+    pub leadership: Arc<Leadership>,
+    pub(super) leader_status: LeaderStatus,
+    /// The registration of this server in the endpoints of the API.
+    pub registration: Registration,
 }
 
 impl ControllerState {
@@ -32,6 +39,7 @@ impl ControllerState {
     /// - `own_accounts`: whether each controller writes as its own service account.
     /// - `aggregation`: receives the APIServices and the documents of their servers.
     /// - `flow_control`: receives the flow schemas and priority levels.
+    /// - `leadership`: whether this apid runs the loops that must run once.
     pub fn new(
         api_state: Arc<ApiState>,
         audit: Arc<AuditLog>,
@@ -39,9 +47,20 @@ impl ControllerState {
         own_accounts: bool,
         aggregation: Arc<Aggregation>,
         flow_control: Option<Arc<FlowControl>>,
+        leadership: Leadership,
     ) -> Self {
-        let queue_metrics = OnceLock::new();
-        ControllerState { api_state, audit, metrics, queue_metrics, own_accounts, aggregation, flow_control }
+        ControllerState {
+            leader_status: leadership::status_metric(&metrics),
+            registration: Registration::default(),
+            queue_metrics: OnceLock::new(),
+            leadership: Arc::new(leadership),
+            api_state,
+            audit,
+            metrics,
+            own_accounts,
+            aggregation,
+            flow_control,
+        }
     }
 
     /// Returns the metrics of the work queues, which the first queue registers.

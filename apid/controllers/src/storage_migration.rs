@@ -19,7 +19,7 @@ use apimachinery::status::{Reason, Status};
 use apimachinery::time;
 use serde_json::{Map, Value, json};
 
-use super::actor::{Actor, Target, ignore_race};
+use super::actor::{Actor, Target, ignore_race, is_not_leading};
 use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::{ApiState, Collection};
@@ -85,7 +85,8 @@ async fn migrate(actor: &Actor, migrations: &Collection, name: &str) -> Result<(
     };
     let (state, message) = match result {
         Ok(()) => (MigrationState::Succeeded, String::new()),
-        Err(status) if status.reason == Reason::Conflict => return Err(status),
+        // The leader does the work again.
+        Err(status) if status.reason == Reason::Conflict || is_not_leading(&status) => return Err(status),
         Err(status) => (MigrationState::Failed, status.message),
     };
     report(actor, migrations, name, state, &message, None).await

@@ -9,50 +9,50 @@ use std::sync::Arc;
 use serving::controller_names;
 
 use super::{
-    ControllerOptions, ControllerState, certificates, garbage, namespaces, policy_types, publishers, quota,
-    service_accounts, storage_migration, volume_protection,
+    ControllerOptions, ControllerState, Loops, certificates, garbage, namespaces, policy_types, publishers,
+    quota, service_accounts, storage_migration, volume_protection,
 };
 
 /// Starts the tasks of a controller.
-type Start = fn(Arc<ControllerState>, &ControllerOptions);
-
-fn spawn(controller: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(controller);
-}
+type Start = fn(&mut Loops, Arc<ControllerState>, &ControllerOptions);
 
 /// The names of the controllers of kube-controller-manager, and their starts.
 const ROWS: &[(&str, Start)] = &[
-    ("certificatesigningrequest-cleaner-controller", |state, _| spawn(certificates::clean(state))),
-    (CERTIFICATE_SIGNER, |state, options| {
+    ("certificatesigningrequest-cleaner-controller", |loops, state, _| {
+        loops.spawn(certificates::clean(state))
+    }),
+    (CERTIFICATE_SIGNER, |loops, state, options| {
         if let Some(signing) = options.signing.clone() {
-            tokio::spawn(certificates::sign(state, signing));
+            loops.spawn(certificates::sign(state, signing));
         }
     }),
-    (GARBAGE_COLLECTOR, |state, _| spawn(garbage::run(state))),
+    (GARBAGE_COLLECTOR, |loops, state, _| loops.spawn(garbage::run(state))),
     // The task that tracks the use of token Secrets always runs and starts the clean-up.
-    (TOKEN_SECRET_CLEANER, |_, _| {}),
-    ("namespace-controller", |state, _| spawn(namespaces::run(state))),
-    ("persistentvolume-protection-controller", |state, _| spawn(volume_protection::protect_volumes(state))),
-    ("persistentvolumeclaim-protection-controller", |state, _| {
-        spawn(volume_protection::protect_claims(state))
+    (TOKEN_SECRET_CLEANER, |_, _, _| {}),
+    ("namespace-controller", |loops, state, _| loops.spawn(namespaces::run(state))),
+    ("persistentvolume-protection-controller", |loops, state, _| {
+        loops.spawn(volume_protection::protect_volumes(state))
     }),
-    ("resourcequota-controller", |state, _| spawn(quota::run(state))),
-    (ROOT_CA_PUBLISHER, |state, options| {
+    ("persistentvolumeclaim-protection-controller", |loops, state, _| {
+        loops.spawn(volume_protection::protect_claims(state))
+    }),
+    ("resourcequota-controller", |loops, state, _| loops.spawn(quota::run(state))),
+    (ROOT_CA_PUBLISHER, |loops, state, options| {
         if let Some(file) = options.published_config.root_ca.clone() {
-            tokio::spawn(publishers::root_ca::publish_in_namespaces(state, file));
+            loops.spawn(publishers::root_ca::publish_in_namespaces(state, file));
         }
     }),
     // The repair of IPAddress objects always runs and includes this controller.
-    (SERVICE_CIDRS, |_, _| {}),
-    ("serviceaccount-controller", |state, _| spawn(service_accounts::run(state))),
+    (SERVICE_CIDRS, |_, _, _| {}),
+    ("serviceaccount-controller", |loops, state, _| loops.spawn(service_accounts::run(state))),
     // authd fills in the tokens.
-    ("serviceaccount-token-controller", |state, options| {
+    ("serviceaccount-token-controller", |loops, state, options| {
         if let Some(file) = options.published_config.root_ca.clone() {
-            tokio::spawn(publishers::root_ca::complete_secrets(state, file));
+            loops.spawn(publishers::root_ca::complete_secrets(state, file));
         }
     }),
-    ("storage-version-migrator-controller", |state, _| spawn(storage_migration::run(state))),
-    ("validatingadmissionpolicy-status-controller", |state, _| spawn(policy_types::run(state))),
+    ("storage-version-migrator-controller", |loops, state, _| loops.spawn(storage_migration::run(state))),
+    ("validatingadmissionpolicy-status-controller", |loops, state, _| loops.spawn(policy_types::run(state))),
 ];
 
 /// The signer of CertificateSigningRequests.
@@ -94,10 +94,14 @@ impl EnabledControllers {
     }
 }
 
-/// Starts the enabled controllers.
-pub fn start_controllers(state: &Arc<ControllerState>, options: &ControllerOptions) {
+/// Starts the enabled controllers as loops of the leader.
+pub(super) fn start_controllers(
+    loops: &mut Loops,
+    state: &Arc<ControllerState>,
+    options: &ControllerOptions,
+) {
     for (_, start) in ROWS.iter().filter(|(name, _)| options.enabled.is_enabled(name)) {
-        start(Arc::clone(state), options);
+        start(loops, Arc::clone(state), options);
     }
 }
 

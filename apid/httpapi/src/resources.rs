@@ -326,6 +326,7 @@ async fn delete_collection(
     let limits = BatchLimits {
         concurrency: context.http_state.settings.delete_workers,
         begin_until: Some(context.time_limit.end_of_batches()),
+        may_begin: None,
     };
     match verbs::delete_collection(call, &list_options, &options, limits).await? {
         DeletedCollection::Objects(result) => {

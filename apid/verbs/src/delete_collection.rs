@@ -47,13 +47,18 @@ const DELETES_PER_TURN: usize = 32;
 const MAX_RETURNED_BYTES: usize = 4 << 20;
 
 /// Limits of one deletecollection.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchLimits {
+#[derive(Clone, Copy)]
+pub struct BatchLimits<'a> {
     /// Number of objects that pass admission concurrently.
     pub concurrency: usize,
     /// Monotonic time after which no further delete begins.
     pub begin_until: Option<Duration>,
+    /// Called after the list and before each delete begins. After a failure, no further delete begins.
+    pub may_begin: Option<MayBegin<'a>>,
 }
+
+/// Whether a delete may begin now; fails with the result of the verb.
+pub type MayBegin<'a> = &'a (dyn Fn() -> Result<(), Status> + Send + Sync + 'a);
 
 /// The result of a deletecollection.
 #[derive(Debug)]
@@ -74,7 +79,7 @@ pub fn delete_collection<'a>(
     call: &'a Call<'a>,
     list_options: &'a ListOptions,
     options: &'a DeleteOptions,
-    limits: BatchLimits,
+    limits: BatchLimits<'a>,
 ) -> VerbFuture<'a, DeletedCollection> {
     Box::pin(async move {
         unreadable::reject_in_collections(call, options)?;
@@ -92,7 +97,10 @@ pub fn delete_collection<'a>(
         loop {
             while admitting.len() < limits.concurrency.max(1) && !progress.is_stopped() {
                 let Some((number, item)) = items.next() else { break };
-                if is_past_time_limit() {
+                if let Some(Err(status)) = limits.may_begin.map(|may_begin| may_begin()) {
+                    progress.stop();
+                    first_failure.get_or_insert(status);
+                } else if is_past_time_limit() {
                     progress.stop();
                 } else {
                     admitting.push_back(admit_listed(call, number, Arc::clone(item), options));

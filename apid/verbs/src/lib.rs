@@ -71,7 +71,7 @@ pub use create::create;
 pub use declarative_validation::{DeclarativeValidation, Validator, type_table_validator};
 pub use decode::{Payload, decode_error_status};
 pub use delete::{DeleteResult, delete};
-pub use delete_collection::{BatchLimits, DeletedCollection, delete_collection};
+pub use delete_collection::{BatchLimits, DeletedCollection, MayBegin, delete_collection};
 pub use evict::evict;
 pub use get::get;
 pub use list::{ListResult, STORE_PAGE_COST, list};

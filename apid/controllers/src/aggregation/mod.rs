@@ -7,6 +7,9 @@
 //! interval: see [`CHECK_INTERVAL`] and [`MAX_RETRY_INTERVAL`]. The result becomes the condition `Available`. After a
 //! successful check the documents of the server are fetched.
 //!
+//! Of several apids with a common store, each checks the servers for itself, and only the leader writes the condition. Two
+//! apids that reach different servers therefore do not overwrite the conditions of each other in turns.
+//!
 //! # Reference
 //!
 //! The reasons and messages are those of kube-aggregator. A Service that `--service-resolver-file` maps need not exist.
@@ -129,6 +132,14 @@ pub(super) async fn run(state: Arc<ControllerState>) {
         let entry = event.entry();
         entry.label(&label).map(|name| users(&of_slice, entry.namespace(), name)).unwrap_or_default()
     });
+    let (mut terms, of_term, servers) =
+        (state.leadership.terms(), Arc::clone(&queue), Arc::clone(aggregation));
+    runner = runner.source(async move {
+        // The first value is that of the start, for which the servers are in the queue already.
+        while terms.changed().await.is_ok() {
+            servers.remote_names().into_iter().for_each(|name| of_term.add(Work::Check(name)));
+        }
+    });
     if let Some(mut reports) = aggregation.take_reports() {
         let queue = Arc::clone(&queue);
         runner = runner.source(async move {
@@ -138,7 +149,7 @@ pub(super) async fn run(state: Arc<ControllerState>) {
         });
     }
     let controller = ServerChecks {
-        actor: state.apiserver(),
+        actor: state.apiserver().of_leader(),
         aggregation: Arc::clone(aggregation),
         api_services,
         services,
@@ -212,7 +223,9 @@ impl ServerChecks {
             self.aggregation.mark_stale(name);
         }
         let now = apimachinery::time::time(self.actor.api_state().clock.now());
-        if let Some(next) = with_conditions(&object, &[condition], &now) {
+        if self.actor.may_write()
+            && let Some(next) = with_conditions(&object, &[condition], &now)
+        {
             let target =
                 Target { collection: &self.api_services, namespace: "", name, subresource: "status" };
             match self.actor.update(target, next).await {

@@ -22,7 +22,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serving::certs::not_after;
 
-use super::super::actor::{Actor, Target, is_race};
+use super::super::actor::{Actor, Target, is_normal};
 use super::super::runner::{Reconcile, Requeue};
 use super::super::stored;
 use super::rules::{certificate, conditions};
@@ -66,7 +66,7 @@ async fn clean(actor: &Actor, requests: &Collection) -> Result<(), Status> {
         let target = Target { collection: requests, namespace: "", name, subresource: "" };
         match actor.delete(target, &options).await {
             Ok(_) => tracing::info!(request = name, cause, "old certificate request deleted"),
-            Err(status) if is_race(&status) => {}
+            Err(status) if is_normal(&status) => {}
             Err(status) => tracing::warn!(
                 request = name,
                 reason = %status,

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::DEFINITION;
 use crate::ControllerState;
-use crate::actor::{Actor, Target, is_race};
+use crate::actor::{Actor, Target, is_normal};
 use crate::runner::{Reconcile, Requeue, Runner};
 use crate::stored;
 use verbs::Collection;
@@ -70,7 +70,7 @@ impl Reconcile for Cleanup {
             }
             Ok(false) => Ok(Requeue::Poll),
             Err(status) => {
-                if !is_race(&status) {
+                if !is_normal(&status) {
                     tracing::warn!(definition = name, reason = %status, "deleting custom objects failed; retrying");
                 }
                 Ok(Requeue::Poll)

@@ -30,7 +30,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
@@ -62,14 +62,17 @@ const WRITE_CONCURRENCY: usize = 64;
 /// Debounce interval: changes within it cause one reconciliation.
 const DEBOUNCE: Duration = Duration::from_millis(2);
 
+/// The number before that of the first term.
+const NO_TERM: u64 = 0;
+
 /// The controller of CustomResourceDefinitions.
 pub struct DefinitionController {
     state: Arc<ControllerState>,
     actor: Actor,
     /// The definitions at the last read, by name.
     known: Mutex<HashMap<String, KnownDefinition>>,
-    /// Whether this apid led at the last reconciliation.
-    led: AtomicBool,
+    /// The number of the term of the last reconciliation; [`NO_TERM`] if this apid did not lead.
+    last_term: AtomicU64,
 }
 
 /// A definition as last read, and the resources that are served for it.
@@ -118,12 +121,13 @@ impl Reconcile for DefinitionController {
     type Key = ();
 
     async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
-        let leads = self.actor.may_write();
-        if leads && !self.led.load(Ordering::SeqCst) {
-            // The statuses that this apid has computed were not written.
+        let term = self.state.leadership.term();
+        let leads = term.is_some();
+        if leads && term != Some(self.last_term.load(Ordering::SeqCst)) {
+            // The statuses that this apid has computed may not be written.
             self.known.lock().values_mut().for_each(KnownDefinition::mark_changed);
         }
-        self.led.store(leads, Ordering::SeqCst);
+        self.last_term.store(term.unwrap_or(NO_TERM), Ordering::SeqCst);
         let revision = self.read().await?;
         let with_new_status = self.update(&mut self.known.lock(), leads);
         self.actor.api_state().kinds.set_definitions_revision(revision);
@@ -139,8 +143,8 @@ impl DefinitionController {
     /// Creates the controller.
     pub fn new(state: &Arc<ControllerState>) -> Self {
         let actor = state.apiserver().of_leader();
-        let led = AtomicBool::new(state.leadership.leads());
-        DefinitionController { state: Arc::clone(state), actor, known: Mutex::default(), led }
+        let last_term = AtomicU64::new(state.leadership.term().unwrap_or(NO_TERM));
+        DefinitionController { state: Arc::clone(state), actor, known: Mutex::default(), last_term }
     }
 
     fn collection(&self) -> Result<Arc<Collection>, Status> {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::owners::{exists_in_other_namespace, fetch_owner_state, look_up_owner, remote_kind};
 use super::ownership_data::{Owner, OwnerState, OwnershipData, Uid};
 use super::remote_owners::RemoteOwner;
-use super::{Collector, Subject, WorkError};
+use super::{Collector, Subject, WorkError, repeat_conflicts};
 use crate::runner::Requeue;
 use verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
@@ -37,12 +37,7 @@ impl Collector {
     /// An object without owners stays. An object with an owner at another server is examined again later, because the
     /// deletion of that owner causes no notification.
     pub(super) async fn examine(&self, key: &str) -> Result<Requeue, WorkError> {
-        loop {
-            match self.examine_once(key).await {
-                Err(WorkError::Conflict) => {}
-                other => return other,
-            }
-        }
+        repeat_conflicts(|| self.examine_once(key)).await
     }
 
     async fn examine_once(&self, key: &str) -> Result<Requeue, WorkError> {

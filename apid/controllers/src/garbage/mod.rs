@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::status::{Reason, Status};
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -53,7 +53,7 @@ use self::index::{Index, WorkItem};
 use self::remote_owners::RemoteOwners;
 use self::report::ReportedReferences;
 use self::unserved::UnservedWork;
-use super::actor::{Actor, Target};
+use super::actor::{Actor, Target, is_not_leading};
 use super::queue::Queue;
 use super::runner::{Reconcile, Requeue, Runner};
 use verbs::{ApiState, Collection, Item};
@@ -110,6 +110,8 @@ struct Collector {
 enum WorkError {
     /// Another client changed the object after it was read.
     Conflict,
+    /// This apid does not lead any more. The collector of the next leader does the work.
+    NotLeading,
     /// The kind of the object or of an owner is not served. The work is retried when the served kinds change.
     NotServed,
     /// A request for an owner to another server is pending. The work is retried after a short back-off.
@@ -122,7 +124,22 @@ impl From<Status> for WorkError {
     fn from(status: Status) -> Self {
         match status.reason {
             Reason::Conflict => WorkError::Conflict,
+            _ if is_not_leading(&status) => WorkError::NotLeading,
             _ => WorkError::Failed(status.to_string()),
+        }
+    }
+}
+
+/// Repeats an attempt after each conflict with another write. Other tasks run between two attempts.
+async fn repeat_conflicts<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, WorkError>
+where
+    F: Future<Output = Result<T, WorkError>>,
+{
+    loop {
+        match attempt().await {
+            // An attempt may fail without a wait, so the loop yields.
+            Err(WorkError::Conflict) => tokio::task::yield_now().await,
+            other => return other,
         }
     }
 }
@@ -164,7 +181,7 @@ impl Reconcile for Collector {
                 self.defer(work, before).await;
                 Requeue::No
             }
-            Err(WorkError::Conflict) => Requeue::Backoff,
+            Err(WorkError::Conflict | WorkError::NotLeading) => Requeue::Backoff,
             Err(WorkError::Pending) => Requeue::BackoffUpTo(MAX_PENDING_INTERVAL),
             Err(WorkError::Failed(reason)) => {
                 // One cause can fail the work on very many objects, so the level is `debug`.
@@ -283,11 +300,49 @@ impl Collector {
             let Some(last) = batch.last() else { return Ok(()) };
             after = Some(Arc::clone(last));
             let examine = |key: Arc<str>| async move {
-                if self.examine(&key).await.is_err() {
-                    self.queue.add(WorkItem::Examine(key));
+                match self.examine(&key).await {
+                    Err(WorkError::NotLeading) => return Err(WorkError::NotLeading),
+                    Err(_) => self.queue.add(WorkItem::Examine(key)),
+                    Ok(_) => {}
                 }
+                Ok(())
             };
-            stream::iter(batch).for_each_concurrent(DEPENDENT_CONCURRENCY, examine).await;
+            stream::iter(batch).map(Ok).try_for_each_concurrent(DEPENDENT_CONCURRENCY, examine).await?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::actor::not_leading;
+
+    #[test]
+    fn work_ends_at_the_end_of_the_term_and_is_no_conflict() {
+        let mut attempts = 0;
+        let refused = || WorkError::from(not_leading());
+        let result = repeat_conflicts(|| {
+            attempts += 1;
+            std::future::ready(Err::<(), _>(refused()))
+        });
+        assert!(matches!(result.now_or_never(), Some(Err(WorkError::NotLeading))));
+        assert_eq!(attempts, 1);
+    }
+
+    #[tokio::test]
+    async fn repeated_conflicts_let_other_tasks_run() {
+        let attempts = std::cell::Cell::new(0);
+        let attempt = || {
+            attempts.set(attempts.get() + 1);
+            let result = if attempts.get() > 1_000 { Ok(()) } else { Err(WorkError::Conflict) };
+            std::future::ready(result)
+        };
+        assert!(repeat_conflicts(attempt).now_or_never().is_none());
+        assert_eq!(attempts.get(), 1, "the first conflict yields");
+        attempts.set(0);
+        repeat_conflicts(attempt).await.unwrap();
+        assert_eq!(attempts.get(), 1_001);
     }
 }

@@ -9,42 +9,38 @@ use serde_json::{Map, Value};
 use super::examine::decode_object;
 use super::owners::may_own;
 use super::ownership_data::{DeletionState, OwnershipData, Uid};
-use super::{Collector, DEPENDENT_CONCURRENCY, INDEX_BATCH, Subject, WorkError};
+use super::{Collector, DEPENDENT_CONCURRENCY, INDEX_BATCH, Subject, WorkError, repeat_conflicts};
 use verbs::deletion::options::Propagation;
 
 impl Collector {
     /// Continues the deletion of the object at a key, if the deletion waits for dependents.
     pub(super) async fn process_owner_deletion(&self, key: &str) -> Result<(), WorkError> {
-        loop {
-            let Some(subject) = self.subject(key).await? else { return Ok(()) };
-            let Some(ownership) = OwnershipData::parse(subject.item.value()) else { return Ok(()) };
-            let result = match ownership.deletion_state {
-                Some(DeletionState::Orphaning) => self.orphan(&subject, &ownership).await,
-                Some(DeletionState::WaitingForDependents) => self.release(&subject, &ownership).await,
-                Some(DeletionState::Independent | DeletionState::Complete) | None => Ok(()),
-            };
-            match result {
-                Err(WorkError::Conflict) => {}
-                other => return other,
-            }
+        repeat_conflicts(|| self.process_owner_deletion_once(key)).await
+    }
+
+    async fn process_owner_deletion_once(&self, key: &str) -> Result<(), WorkError> {
+        let Some(subject) = self.subject(key).await? else { return Ok(()) };
+        let Some(ownership) = OwnershipData::parse(subject.item.value()) else { return Ok(()) };
+        match ownership.deletion_state {
+            Some(DeletionState::Orphaning) => self.orphan(&subject, &ownership).await,
+            Some(DeletionState::WaitingForDependents) => self.release(&subject, &ownership).await,
+            Some(DeletionState::Independent | DeletionState::Complete) | None => Ok(()),
         }
     }
 
     /// Removes an object whose deletion stopped after the object was marked for removal.
     pub(super) async fn finish(&self, key: &str) -> Result<(), WorkError> {
-        loop {
-            let Some(subject) = self.subject(key).await? else { return Ok(()) };
-            let Some(OwnershipData { uid, deletion_state: Some(DeletionState::Complete), .. }) =
-                OwnershipData::parse(subject.item.value())
-            else {
-                return Ok(());
-            };
-            match self.delete(&subject, &uid, Propagation::Background).await {
-                // The object has changed since it was read.
-                Err(WorkError::Conflict) => {}
-                other => return other,
-            }
-        }
+        repeat_conflicts(|| self.finish_once(key)).await
+    }
+
+    async fn finish_once(&self, key: &str) -> Result<(), WorkError> {
+        let Some(subject) = self.subject(key).await? else { return Ok(()) };
+        let Some(OwnershipData { uid, deletion_state: Some(DeletionState::Complete), .. }) =
+            OwnershipData::parse(subject.item.value())
+        else {
+            return Ok(());
+        };
+        self.delete(&subject, &uid, Propagation::Background).await
     }
 
     /// Removes the references to the owner from its dependents, then the finalizer `orphan` from the owner.
@@ -86,13 +82,11 @@ impl Collector {
         let keep_others = |reference: Map<String, Value>| {
             (reference.get("uid").and_then(Value::as_str) != Some(uid)).then_some(reference)
         };
-        loop {
+        let remove = || async {
             let Some(dependent) = self.subject(key).await? else { return Ok(()) };
-            match self.change_references(&dependent, keep_others).await {
-                Err(WorkError::Conflict) => {}
-                result => return result.map(drop),
-            }
-        }
+            self.change_references(&dependent, keep_others).await.map(drop)
+        };
+        repeat_conflicts(remove).await
     }
 
     /// Removes the finalizer `foregroundDeletion` of an owner unless a dependent blocks the deletion of the

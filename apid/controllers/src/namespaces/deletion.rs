@@ -18,10 +18,11 @@ use apimachinery::time;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::conditions::RoundOutcome;
 use super::{Work, background_options, collection, remote};
-use crate::actor::{Actor, Target, ignore_race, is_race};
+use crate::actor::{Actor, Target, ignore_race, is_normal};
 use crate::queue::Queue;
 use crate::runner::Requeue;
 use crate::stored;
@@ -49,12 +50,20 @@ pub(super) struct NamespaceDeletion {
     in_progress: Mutex<HashSet<String>>,
     /// Number of sweeps. Each deletion has a sweep of its own, also of a namespace with the same name.
     sweeps: AtomicU64,
+    /// The tasks that wait for changes of remaining objects. They end with the controller.
+    waits: Mutex<JoinSet<()>>,
 }
 
 impl NamespaceDeletion {
     /// Creates the state of the deletions. They write as `actor` and add their next rounds to `queue`.
     pub(super) fn new(actor: Actor, queue: Arc<Queue<Work>>) -> Self {
-        NamespaceDeletion { actor, queue, in_progress: Mutex::default(), sweeps: AtomicU64::new(0) }
+        NamespaceDeletion {
+            actor,
+            queue,
+            in_progress: Mutex::default(),
+            sweeps: AtomicU64::new(0),
+            waits: Mutex::default(),
+        }
     }
 
     /// Whether the deletion of a namespace is in progress. A change of this namespace then needs no new round.
@@ -72,7 +81,7 @@ impl NamespaceDeletion {
             Ok(result) => result,
             // Changes of the namespace add no round while its deletion is in progress, so the next one comes soon.
             Err(status) => {
-                if !is_race(&status) {
+                if !is_normal(&status) {
                     tracing::warn!(namespace = name, reason = %status, "deleting a namespace failed; retrying");
                 }
                 return Ok(Requeue::Poll);
@@ -93,7 +102,9 @@ impl NamespaceDeletion {
                 let duration = api_state.clock.monotonic().saturating_sub(started_at);
                 let (api_state, queue, name) =
                     (Arc::clone(api_state), Arc::clone(&self.queue), name.to_owned());
-                tokio::spawn(async move {
+                let mut waits = self.waits.lock();
+                while waits.try_join_next().is_some() {}
+                waits.spawn(async move {
                     tokio::time::sleep(MIN_ROUND_INTERVAL.max(duration)).await;
                     wait_for_change(&api_state, &name, &key_prefix).await;
                     queue.add(Work::Empty(name));

@@ -106,7 +106,11 @@ pub(super) async fn run(state: Arc<ControllerState>) {
             built_in_names.into_iter().find(|name| *name == namespace.name()).map(Work::Restore)
         }
     });
-    runner.run(Arc::new(NamespaceController { apiserver: state.apiserver(), deletion })).await;
+    // A former leader may have ended between the deletion of a built-in namespace and its restoration.
+    let restored = built_in_names.into_iter().map(Work::Restore);
+    let runner = restored.fold(runner, Runner::start_with);
+    let apiserver = state.apiserver().of_leader();
+    runner.run(Arc::new(NamespaceController { apiserver, deletion })).await;
 }
 
 impl Reconcile for NamespaceController {

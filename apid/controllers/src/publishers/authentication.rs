@@ -36,7 +36,7 @@ pub(crate) async fn run(state: Arc<ControllerState>, published_config: Published
         .start_with(())
         .watch_files(files, ())
         .watch_named(&maps.items, NAME, move |event| (event.entry().namespace() == namespace).then_some(()));
-    let actor = state.apiserver();
+    let actor = state.apiserver().of_leader();
     runner.run(Arc::new(AuthenticationPublisher { actor, maps, published_config })).await;
 }
 

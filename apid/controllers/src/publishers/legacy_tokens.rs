@@ -49,7 +49,7 @@ struct LegacyTokens {
 
 /// Tracks token use and, if `cleans_up` is true, cleans up until the process ends.
 pub(crate) async fn run(state: Arc<ControllerState>, cleans_up: bool) {
-    let server = state.apiserver();
+    let server = state.apiserver().of_leader();
     let cleaner = state.controller("legacy-service-account-token-cleaner");
     let runner = Runner::new(&state, "legacy_service_account_tokens").start_with(());
     runner.run(Arc::new(LegacyTokens { server, cleaner, cleans_up })).await;
@@ -93,6 +93,7 @@ async fn clean(api_state: &ApiState, cleaner: &Actor, since: &str) -> Result<(),
     if *since > *limit {
         return Ok(());
     }
+    stored::catch_up(api_state).await?;
     let (secrets, accounts, pods) = (
         stored::core(api_state, "secrets")?,
         stored::core(api_state, "serviceaccounts")?,
@@ -119,8 +120,10 @@ async fn clean(api_state: &ApiState, cleaner: &Actor, since: &str) -> Result<(),
             SecretAction::Keep => continue,
             SecretAction::MarkInvalid => {
                 let label = api_state.names.label_key("legacy-token-invalid-since");
-                let patch =
-                    json!({"metadata": {"uid": secret.uid(), "labels": {label: day(now)}}}).to_string();
+                let (uid, version) = (secret.uid(), secret.resource_version());
+                let labels = json!({label: day(now)});
+                let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "labels": labels}})
+                    .to_string();
                 cleaner.merge(target, patch.as_bytes()).await.map(drop)
             }
             SecretAction::Delete => {

@@ -114,7 +114,8 @@ impl Reconcile for SecretCompletion {
             return Ok(Requeue::No);
         }
         let target = Target { collection: &self.secrets, namespace, name, subresource: "" };
-        let patch = json!({"metadata": {"uid": secret.uid()}, "data": {KEY: encoded}}).to_string();
+        let metadata = json!({"uid": secret.uid(), "resourceVersion": secret.resource_version()});
+        let patch = json!({"metadata": metadata, "data": {KEY: encoded}}).to_string();
         ignore_race(self.actor.merge(target, patch.as_bytes()).await)?;
         Ok(Requeue::No)
     }

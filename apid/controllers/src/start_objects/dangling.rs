@@ -26,13 +26,15 @@ struct FlowObjects {
     flow_control: Option<Arc<FlowControl>>,
 }
 
-/// Acts after each change of a flow schema or priority level, until the process ends.
+/// Acts after each change of a flow schema or priority level, until the process ends. Each apid puts the objects into
+/// force; `actor` writes the conditions while its apid leads.
 pub(super) async fn run(state: &ControllerState, actor: Actor) {
     let kind = |kind| stored::of_kind(&state.api_state, kind);
     let (Ok(schemas), Ok(levels)) = (kind(FLOW_SCHEMA), kind(PRIORITY_LEVEL)) else { return };
     let runner = Runner::new(state, "priority_and_fairness_config_queue")
         .watch(&schemas.items, |_| Some(()))
-        .watch(&levels.items, |_| Some(()));
+        .watch(&levels.items, |_| Some(()))
+        .watch_terms(state, ());
     let flow_control = state.flow_control.clone();
     runner.run(Arc::new(FlowObjects { actor, schemas, levels, flow_control })).await;
 }
@@ -45,6 +47,9 @@ impl Reconcile for FlowObjects {
         let schemas = stored::all(&self.schemas).await?;
         if let Some(flow_control) = &self.flow_control {
             flow_control.configure(&Configuration::from_objects(&schemas, &levels));
+        }
+        if !self.actor.may_write() {
+            return Ok(Requeue::No);
         }
         let level_names: HashSet<String> = levels.iter().map(|level| level.name().to_owned()).collect();
         let now = apimachinery::time::time(self.actor.api_state().clock.now());

@@ -23,17 +23,19 @@ use crate::derived::DerivedValues;
 use crate::runner::{Reconcile, Requeue, Runner};
 use crate::stored;
 use verbs::Collection;
+use verbs::deletion::options::{DeleteOptions, Preconditions};
 
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
 
-/// Writes the APIServices after each change of a definition or APIService, until the process ends.
+/// Writes the APIServices after each change of a definition or APIService while this apid leads, until the process ends.
 pub(super) async fn run(state: &ControllerState, actor: Actor) {
     let kind = |kind| stored::of_kind(&state.api_state, kind);
     let (Ok(definitions), Ok(services)) = (kind(DEFINITION), kind(SERVICE)) else { return };
     let runner = Runner::new(state, "crd_autoregister")
         .watch(&definitions.items, |_| Some(()))
-        .watch(&services.items, |_| Some(()));
+        .watch(&services.items, |_| Some(()))
+        .watch_terms(state, ());
     let known = Mutex::new(Known { versions: DerivedValues::new(), services: DerivedValues::new() });
     runner.run(Arc::new(ServiceRegistration { actor, definitions, services, known })).await;
 }
@@ -57,6 +59,9 @@ impl Reconcile for ServiceRegistration {
     type Key = ();
 
     async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
+        if !self.actor.may_write() {
+            return Ok(Requeue::No);
+        }
         reconcile(&self.actor, &self.definitions, &self.services, &mut *self.known.lock().await).await?;
         Ok(Requeue::No)
     }
@@ -97,7 +102,7 @@ async fn reconcile(
     for service in current.values() {
         let target = Target { collection: services, namespace: "", name: service.name(), subresource: "" };
         let result = if service.label(&key) == Some("true") && !desired.contains_key(service.name()) {
-            actor.delete(target, &Default::default()).await.map(drop)
+            actor.delete(target, &unchanged(service)).await.map(drop)
         } else if !is_remote(service)
             && let Some(next) = with_conditions(service, &conditions, &now)
         {
@@ -108,6 +113,15 @@ async fn reconcile(
         ignore_race(result)?;
     }
     Ok(())
+}
+
+/// Returns the options to delete an APIService only as it was read.
+fn unchanged(service: &Object) -> DeleteOptions {
+    let preconditions = Preconditions {
+        uid: Some(service.uid().to_owned()),
+        resource_version: Some(service.resource_version().to_owned()),
+    };
+    DeleteOptions { preconditions, ..DeleteOptions::default() }
 }
 
 /// Whether an APIService names the server of its version. Such an object stays as its author wrote it, also when a

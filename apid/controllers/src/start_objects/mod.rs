@@ -5,7 +5,8 @@
 //! [`run`] creates all missing objects concurrently and then reports completion. Correct objects are not
 //! written again, so a restart changes nothing. Some objects are *created once* per start: after a deletion,
 //! they are absent until the next start. Other objects are *kept*: after a deletion, they are restored at the
-//! next check, at the latest after [`CHECK_INTERVAL`].
+//! next check, at the latest after [`CHECK_INTERVAL`]. Each apid creates missing objects at its start; later only the
+//! leader of several apids restores the kept objects.
 //!
 //! | objects | after a deletion | after a change |
 //! |---|---|---|
@@ -15,7 +16,7 @@
 //! | mandatory flow schemas and priority levels | restored | restored |
 //! | suggested flow schemas and priority levels | restored | depends on an annotation, see [`flow_control`] |
 //! | Service, ServiceCIDR | restored | left unchanged |
-//! | Endpoints, EndpointSlice | restored | restored |
+//! | Endpoints, EndpointSlice | restored | restored; several servers: see [`endpoints`] |
 //!
 //! # Invariants
 //!
@@ -31,24 +32,30 @@ use apimachinery::status::{Reason, Status};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
-use super::actor::{Actor, Target};
+use super::actor::{Actor, Target, is_normal};
 use super::condition::{Condition, with_conditions};
 use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
+use verbs::Collection;
 
 use crate::ControllerState;
 
 mod api_services;
 mod dangling;
 mod definitions;
+pub mod endpoints;
 mod flow_control;
 mod own_service;
 mod priority_classes;
 
+pub use endpoints::EndpointReconciler;
 pub use own_service::AdvertisedServer;
 
 /// Interval of the checks of kept objects. A check reads only the watch cache.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Pause after which the object of another apid exists that starts at the same moment.
+const OTHER_CREATION: Duration = Duration::from_millis(500);
 
 /// Function that returns the state to which an existing object is restored, or None if the object stays.
 type RestoreFn = fn(current: &Object, desired: &Object) -> Option<Object>;
@@ -105,6 +112,8 @@ enum StartObjects {
 /// The controller of the start objects.
 struct StartObjectController {
     actor: Actor,
+    /// The actor that restores the kept objects.
+    leader: Actor,
     /// The objects of [`StartObjects::CreatedOnce`] whose creation failed so far.
     failed: Mutex<Vec<StartObject>>,
     kept: Vec<StartObject>,
@@ -114,7 +123,12 @@ struct StartObjectController {
 ///
 /// `on_created` is called after one attempt for each object. An object that an admission plugin rejects is retried
 /// and does not delay the start.
-pub async fn run(state: Arc<ControllerState>, published: AdvertisedServer, on_created: impl FnOnce() + Send) {
+pub async fn run(
+    state: Arc<ControllerState>,
+    published: AdvertisedServer,
+    reconciler: EndpointReconciler,
+    on_created: impl FnOnce() + Send,
+) {
     let actor = state.apiserver();
     let api_state = &state.api_state;
     let names = &api_state.names;
@@ -122,24 +136,26 @@ pub async fn run(state: Arc<ControllerState>, published: AdvertisedServer, on_cr
     created_once.extend(api_services::all(&api_state.kinds.registry(), names));
     let mut kept = flow_control::all(names);
     kept.extend(own_service::objects(&published, names));
+    let is_only_server = reconciler != EndpointReconciler::None && !api_state.store.is_shared();
+    if let Some(address) = published.address.filter(|_| is_only_server && !published.ranges.is_empty()) {
+        let servers = [(address, published.port)].into_iter().collect();
+        kept.extend(endpoints::objects(names.api_service, &servers, names));
+    }
     let (failed, _) = tokio::join!(ensure_all(&actor, created_once), ensure_all(&actor, &kept));
     on_created();
     let [schemas, levels] =
         [dangling::FLOW_SCHEMA, dangling::PRIORITY_LEVEL].map(|kind| stored::of_kind(api_state, kind));
     let mut runner = Runner::new(&state, "start_objects")
         .start_with(StartObjects::CreatedOnce)
-        .start_with(StartObjects::Kept);
+        .watch_terms(&state, StartObjects::Kept);
     for collection in [schemas, levels].into_iter().flatten() {
         runner = runner.watch(&collection.items, |_| Some(StartObjects::Kept));
     }
+    let leader = actor.clone().of_leader();
     tokio::join!(
-        runner.run(Arc::new(StartObjectController {
-            actor: actor.clone(),
-            failed: Mutex::new(failed),
-            kept
-        })),
-        dangling::run(&state, actor.clone()),
-        definitions::run(&state, actor),
+        dangling::run(&state, leader.clone()),
+        definitions::run(&state, leader.clone()),
+        runner.run(Arc::new(StartObjectController { actor, leader, failed: Mutex::new(failed), kept })),
     );
 }
 
@@ -155,7 +171,8 @@ impl Reconcile for StartObjectController {
                 *self.failed.lock() = failed;
                 has_failed
             }
-            StartObjects::Kept => !ensure_all(&self.actor, &self.kept).await.is_empty(),
+            StartObjects::Kept if !self.leader.may_write() => return Ok(Requeue::No),
+            StartObjects::Kept => !ensure_all(&self.leader, &self.kept).await.is_empty(),
         };
         Ok(match objects {
             _ if has_failed => Requeue::Poll,
@@ -175,7 +192,10 @@ async fn ensure_all<T: Borrow<StartObject>>(actor: &Actor, desired: impl IntoIte
     for (desired, result) in join_all(results).await {
         if let Err(status) = result {
             let StartObject { kind: (_, kind), object, .. } = desired.borrow();
-            tracing::warn!(kind, name = object.name(), reason = %status, "creating a start object failed; retrying");
+            // Another client or apid wrote the object meanwhile; the next attempt reads the new state.
+            if !is_normal(&status) {
+                tracing::warn!(kind, name = object.name(), reason = %status, "creating a start object failed; retrying");
+            }
             failed.push(desired);
         }
     }
@@ -197,7 +217,7 @@ async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
             Ok(written) => written.object.object()?,
             // Another client created the object meanwhile; the next check handles it.
             Err(status) if status.reason == Reason::AlreadyExists => return Ok(()),
-            Err(status) => return Err(status),
+            Err(status) => return other_creation(actor, &collection, desired, status).await,
         },
     };
     let now = apimachinery::time::time(api_state.clock.now());
@@ -205,6 +225,28 @@ async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
         actor.update(Target { subresource: "status", ..target }, next).await?;
     }
     Ok(())
+}
+
+/// Waits for the same object of another apid after the failure of a creation. The other apid may have reserved the address
+/// of the Service, which fails the creation here, and stores the Service then.
+///
+/// # Errors
+///
+/// The object does not exist: returns `failure`.
+async fn other_creation(
+    actor: &Actor,
+    collection: &Collection,
+    desired: &StartObject,
+    failure: Status,
+) -> Result<(), Status> {
+    if actor.api_state().store.is_shared() {
+        tokio::time::sleep(OTHER_CREATION).await;
+        let (namespace, name) = (desired.object.namespace(), desired.object.name());
+        if stored::item(collection, namespace, name).await?.is_some() {
+            return Ok(());
+        }
+    }
+    Err(failure)
 }
 
 /// Returns the current object with the desired spec, or None if both specs are equal.

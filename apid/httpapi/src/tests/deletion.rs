@@ -1,9 +1,20 @@
 //! Delete requests in all forms (requirements D-DELOPT, D-DEL). The end-to-end tests cover the garbage
 //! collector.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use admission::Recorder;
+use apimachinery::attributes::Attributes;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use authclient::Authorized;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use storage::Op;
+use verbs::deletion::options::DeleteOptions;
+use verbs::options::ListOptions;
+use verbs::{BatchLimits, Call};
 
 use super::{MAPS, Reply, Server, map};
 
@@ -322,7 +333,7 @@ async fn namespace_delete_precondition_failure_returns_409() {
 fn start_controller(server: &Server, name: &str) {
     let enabled = controllers::EnabledControllers::new(&[name.to_owned()]);
     let options = controllers::ControllerOptions { enabled, ..Default::default() };
-    controllers::start_controllers(&server.controller_state, &options);
+    controllers::start(&server.controller_state, options);
 }
 
 #[tokio::test]
@@ -575,4 +586,44 @@ async fn delete_collection_after_timeout_reports_deleted_objects() {
     let status = reply.json();
     assert_eq!((reply.code, &status["reason"]), (504, &json!("Timeout")), "{status}");
     assert_eq!(server.get(MAPS).await.json()["items"].as_array().unwrap().len(), 3);
+}
+
+/// The check that a background task makes before each delete, because its right to write may end.
+#[tokio::test]
+async fn collection_delete_of_a_background_task_ends_when_no_further_delete_may_begin() {
+    let server = Server::start().await;
+    for number in 0..5 {
+        assert_eq!(server.post(MAPS, map(&format!("m{number}"), "v")).await.code, 201);
+    }
+    let kinds = server.api_state.kinds.get();
+    let kind = kinds.registry.find_stored("", "v1", "configmaps").unwrap();
+    let collection = kinds.collection(kind).unwrap();
+    let user = Arc::new(UserInfo { name: "task".to_owned(), ..UserInfo::default() });
+    let authorized = Authorized::internal(user, Attributes::default(), "a test");
+    let recorder = Recorder::new(false);
+    let call = Call {
+        api_state: &server.api_state,
+        kinds: &kinds,
+        authorized: &authorized,
+        collection,
+        version: "v1",
+        namespace: "a",
+        name: "",
+        subresource: "",
+        recorder: &recorder,
+        request_id: "1",
+        deadline: None,
+        memory: None,
+    };
+    let checks = AtomicUsize::new(0);
+    let may_begin = || match checks.fetch_add(1, Ordering::SeqCst) {
+        0 | 1 => Ok(()),
+        _ => Err(Status::unavailable("the term has ended", 1)),
+    };
+    let limits = BatchLimits { concurrency: 4, begin_until: None, may_begin: Some(&may_begin) };
+    let result =
+        verbs::delete_collection(&call, &ListOptions::default(), &DeleteOptions::default(), limits).await;
+    assert_eq!(result.unwrap_err().message, "the term has ended");
+    let remaining = server.get(MAPS).await.json()["items"].as_array().unwrap().len();
+    assert_eq!((remaining, checks.into_inner()), (3, 3));
 }

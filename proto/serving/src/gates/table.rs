@@ -146,7 +146,7 @@ gates! {
     AnonymousAuthConfigurableEndpoints, "AnonymousAuthConfigurableEndpoints", consulted, [alpha(31), beta(32, ON)];
     ApiListChunking, "APIListChunking", accepted, [alpha(8), beta(9, ON), stable(29)];
     ApiResponseCompression, "APIResponseCompression", consulted, [alpha(8), beta(16, ON)];
-    ApiServerIdentity, "APIServerIdentity", accepted, [alpha(20), beta(26, ON)];
+    ApiServerIdentity, "APIServerIdentity", consulted, [alpha(20), beta(26, ON)];
     ApiServerTracing, "APIServerTracing", accepted, [alpha(22), beta(27, ON)];
     ApiServingWithRoutine, "APIServingWithRoutine", accepted, [alpha(30)];
     AuthorizeNodeWithSelectors, "AuthorizeNodeWithSelectors", consulted, [alpha(31), beta(32, ON)];
