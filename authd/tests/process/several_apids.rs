@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use super::harness::{Authd, Decide, Mirror, binding, pods, role};
+use super::harness::{Authd, Decide, LONG, Mirror, binding, pods, role};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -82,7 +82,15 @@ async fn start_with(certificates: &Certificates, more: &[&str]) -> (Authd, u16) 
         "--authorization-mode=RBAC".to_owned(),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
-    (Authd::start(&flags).await, port)
+    let authd = Authd::start(&flags).await;
+    // authd listens on the Unix socket before it listens on TCP.
+    let listens = async {
+        while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, listens).await.expect("authd listens on TCP");
+    (authd, port)
 }
 
 async fn connect(port: u16, tls: &Arc<MutualTlsClient>) -> Result<Channel, tonic::transport::Error> {
