@@ -256,6 +256,6 @@ async fn former_leader_and_single_apid_take_a_deleted_or_edited_lease() {
     let begin = Instant::now();
     leader(&cluster).await;
     let elapsed = begin.elapsed();
-    assert!(elapsed > Duration::from_secs(10) && elapsed < Duration::from_secs(18), "{elapsed:?}");
+    assert!(elapsed > Duration::from_secs(10) && elapsed < Duration::from_secs(17), "{elapsed:?}");
     delete_namespace(&admin, "after-edit").await;
 }
