@@ -416,7 +416,11 @@ async fn changed_schema_applies_to_stored_objects_and_ends_watches_of_its_kind()
     define(&server, other).await;
     server.post(WIDGETS, widget("x", json!({"color": "red"}))).await;
     let watch = |url: &'static str| server.open("GET", url, &[], "".into());
-    let of_widgets = watch("/apis/shop.example.com/v1/widgets?watch=1&timeoutSeconds=60").await;
+    let mut of_widgets =
+        watch("/apis/shop.example.com/v1/widgets?watch=1&timeoutSeconds=60").await.into_body();
+    let frame = tokio::time::timeout(Duration::from_secs(20), of_widgets.frame()).await.unwrap();
+    let received = events(&frame.unwrap().unwrap().into_data().unwrap());
+    assert_eq!(received[0]["type"], "ADDED");
     let of_gears = watch("/apis/shop.example.com/v1/gears?watch=1&timeoutSeconds=60").await;
 
     let url = format!("{DEFINITIONS}/widgets.shop.example.com");
@@ -427,9 +431,8 @@ async fn changed_schema_applies_to_stored_objects_and_ends_watches_of_its_kind()
     properties["shape"] = json!({"type": "string", "default": "round"});
     changed.as_object_mut().unwrap().remove("selectableFields");
     assert_eq!(server.merge(&url, json!({"spec": {"versions": [changed]}})).await.code, 200);
-    let received = tokio::time::timeout(Duration::from_secs(20), of_widgets.into_body().collect()).await;
-    let received = events(&received.expect("the watch ends").unwrap().to_bytes());
-    assert_eq!(received[0]["type"], "ADDED");
+    let end = tokio::time::timeout(Duration::from_secs(20), of_widgets.collect()).await;
+    end.expect("the watch ends").unwrap();
     eventually("the new schema", || async {
         let object = server.get(&format!("{WIDGETS}/x")).await.json();
         (object["spec"] == json!({"size": 1, "shape": "round"})).then_some(())
