@@ -229,7 +229,11 @@ const NOT_NEEDED: &[FlagRow] = &[
     ("peer-advertise-ip", Value("IP"), "Address for other API servers; apids do not call each other"),
     ("peer-advertise-port", Value("PORT"), "Port for other API servers; apids do not call each other"),
     ("peer-ca-file", Value("FILE"), "CA bundle of other API servers; apids do not call each other"),
-    ("storage-backend", Value("NAME"), "Storage backend; --etcd-servers selects etcd, else the store is embedded"),
+    (
+        "storage-backend",
+        Value("NAME"),
+        "Storage backend; --etcd-servers selects etcd, else the store is embedded",
+    ),
     ("watch-cache", Switch, "Serve reads from the watch cache; reads always are, and are consistent"),
     ("watch-cache-sizes", List("SIZES"), "Watch cache sizes by resource; see --default-watch-cache-size"),
 ];

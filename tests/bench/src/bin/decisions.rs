@@ -130,7 +130,7 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
     let join =
         |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let modes = Modes::parse(Some("Node,RBAC")).map_err(join)?;
-    let union = Union::build(&modes, &settings, &mirror).map_err(join)?;
+    let union = Union::build(&modes, &settings).map_err(join)?;
 
     let caller = policy::caller(names);
     let allowed: Vec<_> = (0..policy::USER_BINDINGS)
@@ -145,7 +145,7 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
         let cpu = CpuMeter::begin(&[std::process::id()])?;
         let mut count = 0;
         for attributes in requests.iter().cycle().take(ROUNDS) {
-            let request = AuthzRequest { user: &caller, attributes, at_least: 1 };
+            let request = AuthzRequest { user: &caller, attributes, at_least: mirror.at_least(1) };
             let response =
                 union.authorize(request).now_or_never().ok_or("the decision is not immediate")??;
             count += usize::from(black_box(response).decision.allowed());
