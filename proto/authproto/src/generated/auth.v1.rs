@@ -2219,6 +2219,7 @@ pub mod object_write {
         Create = 0,
         /// Replaces the object; resourceVersion or uid of the body, when set, are preconditions.
         Update = 1,
+        /// resourceVersion and uid of the body are preconditions.
         Delete = 2,
         /// Merge patch (RFC 7386).
         Patch = 3,
