@@ -66,7 +66,7 @@ pub trait PolicyWriter: Send + Sync + 'static {
 
     /// Performs one write in the name of a controller.
     ///
-    /// `system` marks default policy, which is exempt from users' webhooks.
+    /// `system` marks default policy, which is admitted like all writes.
     async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<(), Status>;
 }
 

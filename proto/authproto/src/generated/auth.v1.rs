@@ -2177,7 +2177,7 @@ pub struct WriteBatch {
     /// `tokencleaner`, ...
     #[prost(string, tag = "2")]
     pub controller: ::prost::alloc::string::String,
-    /// Writes of the default policy. Admission webhooks of users do not apply to them.
+    /// Whether the writes are those of the default policy. apid admits them like all writes.
     #[prost(bool, tag = "3")]
     pub system: bool,
     #[prost(message, repeated, tag = "4")]
