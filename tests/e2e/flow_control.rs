@@ -206,16 +206,17 @@ async fn heavy_request_that_waits_for_a_slot_takes_no_seat_and_is_authorized_aga
     const HEAVY_GET: &str = "/api/v1/namespaces/default/configmaps/large?pretty=true";
     let plane = ControlPlane::start(Options::default()).await;
     let level = json!({
-        "nominalConcurrencyShares": 2, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"},
+        "nominalConcurrencyShares": 3, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"},
     });
     limit_bob(&plane, level).await;
     let bob = plane.user("bob");
     let large = json!({"metadata": {"name": "large"}, "data": {"text": "x".repeat(100_000)}});
     bob.post(MAPS, &large).await.expect(201);
-    // A flow has four slots; the level has five seats.
+    // A flow has four slots; the level has eight seats. A waiting request gives its slot back while authd decides again, so
+    // that all eight requests can have a seat at the end.
     let slow: Vec<_> = (0..4).map(|_| spawn_get(&bob, SLOW_HEAVY_GET)).collect();
     wait_for_load(&plane, 4, 0).await;
-    let waiting: Vec<_> = (0..3).map(|_| spawn_get(&bob, HEAVY_GET)).collect();
+    let waiting: Vec<_> = (0..4).map(|_| spawn_get(&bob, HEAVY_GET)).collect();
     tokio::time::sleep(Duration::from_millis(200)).await;
     wait_for_load(&plane, 4, 0).await;
     bob.get(&format!("{MAPS}/small")).await.expect(404);
