@@ -1,5 +1,5 @@
-//! Unmodified clients behind a TCP balancer before three servers on an etcd cluster, one of which is killed again and again:
-//! no event is lost, and no error beyond reconnects occurs.
+//! Unmodified clients of three servers on an etcd cluster, behind a TCP balancer. The test repeatedly kills one of the servers:
+//! clients lose no event, and see no errors beyond reconnects.
 //!
 //! `CLIENT_SECONDS` is the duration (default 12), `KILL_SECONDS` the time between two kills (default 3), `OBJECTS` the number
 //! of objects of the reflector (default 100).

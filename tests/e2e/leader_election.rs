@@ -200,7 +200,7 @@ async fn definition_created_at_another_apid_than_the_leader_is_served_by_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_apid_takes_over_after_death_and_orderly_end_of_the_leader() {
+async fn follower_takes_over_after_death_and_orderly_end_of_the_leader() {
     let Some(mut cluster) = Cluster::start(2, 1).await else { return };
     let first = leader(&cluster).await;
     let other = 1 - first;

@@ -47,7 +47,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Returns the servers of a store, parts of which fail during a session.
+    /// Returns the servers of a cluster whose members fail during a session.
     pub fn failing(ports: Arc<[AtomicU16]>, token: &'static str) -> Servers {
         Servers { ports, token, undecided: Some(AtomicU64::new(0)) }
     }
@@ -186,14 +186,14 @@ impl Drop for Server {
     }
 }
 
-/// Folder of the programs under test, if not beside this test.
-pub fn other_programs() -> Option<PathBuf> {
+/// Returns the folder of the programs under test that `MODEL_PROGRAMS` selects.
+pub fn selected_programs() -> Option<PathBuf> {
     std::env::var_os("MODEL_PROGRAMS").map(PathBuf::from)
 }
 
 /// Paths of the programs under test.
 fn programs() -> (PathBuf, PathBuf) {
-    match other_programs() {
+    match selected_programs() {
         Some(folder) => (folder.join("apid"), folder.join("authd")),
         None => (program("apid"), program("authd")),
     }

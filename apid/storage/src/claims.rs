@@ -29,8 +29,7 @@ const LEASE_LIFETIME: Duration =
     CLAIM_LIFETIME.saturating_add(Duration::from_secs(CLAIM_LIFETIME.as_secs() / 20));
 /// Pause between two attempts to end a claim.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
-/// Repeated attempts of the process to end claims, of which few run at the same time: after an outage of etcd, many claims
-/// end.
+/// Limits the concurrent retries that end claims: after an outage of etcd, many claims end at once.
 static RETRIES: Semaphore = Semaphore::const_new(8);
 
 /// A key that a write requires at a revision.

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`NewestReads::catch_up`] returns after this process has published every write that ended before the call, also those of
-//! other processes. Reads and decisions that follow are then at least as new as the call. For a store without other
-//! writers, [`NewestReads::of`] returns None: there the published revision is the newest one.
+//! other processes. Reads and decisions that follow are then at least as new as the call. A store without other
+//! writers needs no reads, because its published revision is the newest one: [`NewestReads::of`] returns None.
 //!
 //! The *age* of the store is the time since the start of the newest read that succeeded: every write that ended before this
 //! start is published. [`NewestReads::run`] reads from time to time, so that the age stays small without callers.

@@ -59,7 +59,8 @@ impl Call<'_> {
         self.allocates() && self.api_state.store.is_shared()
     }
 
-    /// Claims the values of a reservation if several servers use the store. False: another server has one of them.
+    /// Claims the values of a reservation if several servers use the store. Returns false if another server has claimed one
+    /// of the values.
     ///
     /// # Errors
     ///

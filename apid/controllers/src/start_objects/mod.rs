@@ -55,7 +55,7 @@ pub use own_service::AdvertisedServer;
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Pause after which the object of another apid exists that starts at the same moment.
-const OTHER_CREATION: Duration = Duration::from_millis(500);
+const CONCURRENT_CREATION_TIME: Duration = Duration::from_millis(500);
 
 /// Function that returns the state to which an existing object is restored, or None if the object stays.
 type RestoreFn = fn(current: &Object, desired: &Object) -> Option<Object>;
@@ -217,7 +217,7 @@ async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
             Ok(written) => written.object.object()?,
             // Another client created the object meanwhile; the next check handles it.
             Err(status) if status.reason == Reason::AlreadyExists => return Ok(()),
-            Err(status) => return other_creation(actor, &collection, desired, status).await,
+            Err(status) => return wait_for_concurrent_creation(actor, &collection, desired, status).await,
         },
     };
     let now = apimachinery::time::time(api_state.clock.now());
@@ -227,20 +227,20 @@ async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
     Ok(())
 }
 
-/// Waits for the same object of another apid after the failure of a creation. The other apid may have reserved the address
-/// of the Service, which fails the creation here, and stores the Service then.
+/// Waits after a failed creation until another apid has created the same object. That apid may have claimed the address of
+/// the Service before it stores the Service.
 ///
 /// # Errors
 ///
 /// The object does not exist: returns `failure`.
-async fn other_creation(
+async fn wait_for_concurrent_creation(
     actor: &Actor,
     collection: &Collection,
     desired: &StartObject,
     failure: Status,
 ) -> Result<(), Status> {
     if actor.api_state().store.is_shared() {
-        tokio::time::sleep(OTHER_CREATION).await;
+        tokio::time::sleep(CONCURRENT_CREATION_TIME).await;
         let (namespace, name) = (desired.object.namespace(), desired.object.name());
         if stored::item(collection, namespace, name).await?.is_some() {
             return Ok(());

@@ -144,7 +144,7 @@ pub(crate) async fn run(client: Client, initial: Initial) {
     reflected.assert_delivered_once();
 }
 
-/// Repeats a request whose connection breaks. None: a repeated write found the effect of an earlier one.
+/// Retries a request after a broken connection. Returns None if an earlier attempt of a write has taken effect.
 ///
 /// # Panics
 ///

@@ -18,7 +18,7 @@ async fn servers() -> [Fixture; 2] {
     allocators.map(|addresses| Fixture { addresses, store: Arc::clone(&store) })
 }
 
-/// A Service of which the addresses are recorded, and its reservation.
+/// A Service with recorded addresses, and the reservation of these addresses.
 struct Prepared {
     object: Object,
     reservation: Reservation,
