@@ -126,7 +126,7 @@ async fn definition_changes_its_storage_version_while_both_apids_write() {
     first.post(&parts("v1"), &part("v1", "old")).await.expect(201);
     let change = json!({"spec": {"versions": versions("v2")}});
     second.patch(&format!("{definitions}/parts.rolling.example.com"), MERGE, &change).await.expect(200);
-    // Both write at once, whichever definition each of them has.
+    // Both write at once, each with the definition that it has observed.
     for (number, client) in [&first, &second, &first, &second].into_iter().enumerate() {
         let version = if number < 2 { "v1" } else { "v2" };
         client.post(&parts(version), &part(version, &format!("new-{number}"))).await.expect(201);

@@ -71,7 +71,7 @@ impl Disturbance {
         }
     }
 
-    /// Ends the disturbance, and starts what was killed.
+    /// Ends the disturbance, and restarts the killed processes.
     pub async fn end(self, cluster: &mut Cluster) {
         match self {
             Disturbance::KillServer(server) => {

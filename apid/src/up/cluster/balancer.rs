@@ -44,7 +44,7 @@ impl Backend {
         self.health.subscribe()
     }
 
-    /// Checks the server again and again; never returns.
+    /// Checks the server at intervals; never returns.
     pub(super) async fn check(&self, api: &Api) {
         let mut failures = 0_u32;
         loop {

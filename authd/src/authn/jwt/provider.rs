@@ -336,7 +336,7 @@ fn refresh_interval(response: &ClientResponse) -> Duration {
     seconds.map_or(REFRESH, |seconds| Duration::from_secs(seconds).clamp(MIN_REFRESH, MAX_REFRESH))
 }
 
-/// Fetches the keys again and again while the provider exists.
+/// Fetches the keys at intervals while the provider exists.
 async fn refresh_loop(provider: Weak<Provider>) {
     let mut retry = RETRY;
     loop {
