@@ -59,7 +59,7 @@ impl PolicyWriter for PolicyWrites {
         self.state.api_state.cache.wait_for(revision).await;
     }
 
-    async fn write(&self, controller: &str, _system: bool, write: &ObjectWrite) -> Result<(), Status> {
+    async fn write(&self, controller: &str, write: &ObjectWrite) -> Result<(), Status> {
         let actor = self.actor(controller);
         let collection = self.collection(write)?;
         let target = Target {

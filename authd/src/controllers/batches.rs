@@ -72,12 +72,11 @@ impl<T> Batches<T> {
         &mut self,
         data: T,
         controller: &str,
-        system: bool,
         writes: Vec<auth::ObjectWrite>,
     ) -> auth::WriteBatch {
         self.last_id += 1;
         self.open = Some((self.last_id, data));
-        auth::WriteBatch { id: self.last_id, controller: controller.to_owned(), system, writes }
+        auth::WriteBatch { id: self.last_id, controller: controller.to_owned(), writes }
     }
 
     /// Closes the batch of this result and returns its data. Returns None if no open batch has the id of the result.

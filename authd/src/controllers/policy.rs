@@ -216,7 +216,7 @@ impl PolicyControllers {
         let verbs = writes.iter().map(|w| (w.verb(), format!("{} {}/{}", w.resource, w.namespace, w.name)));
         let open = OpenBatch { is_bootstrap, is_last, writes: verbs.collect() };
         let controller = if is_bootstrap { BOOTSTRAP } else { AGGREGATION };
-        self.batches.open(open, controller, is_bootstrap, writes)
+        self.batches.open(open, controller, writes)
     }
 
     fn object_write(&self, write: Write) -> auth::ObjectWrite {
@@ -286,7 +286,7 @@ mod tests {
         );
         controllers.mark_synced();
         let batch = controllers.next_batch(Duration::ZERO, 1, &policy).unwrap();
-        assert_eq!((batch.controller.as_str(), batch.system), (BOOTSTRAP, true));
+        assert_eq!(batch.controller, BOOTSTRAP);
         assert!(
             batch.writes.len() > 100
                 && batch.writes.iter().all(|w| w.group == "rbac.authorization.svc.internal")
@@ -302,7 +302,7 @@ mod tests {
         );
         let batch = controllers.next_batch(Duration::ZERO, 100, &policy).unwrap();
         let written_names: Vec<&str> = batch.writes.iter().map(|w| w.name.as_str()).collect();
-        assert_eq!((batch.controller.as_str(), batch.system), (AGGREGATION, false));
+        assert_eq!(batch.controller, AGGREGATION);
         assert_eq!(written_names, ["admin", "edit", "view"]);
         for write in &batch.writes {
             let body: Value = serde_json::from_slice(&write.body).unwrap();

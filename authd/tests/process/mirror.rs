@@ -32,7 +32,7 @@ async fn default_policy_is_written_once_before_ready() {
     assert!(!mirror.ready().await.ready, "not before the snapshot");
     mirror.synced(1).await;
     let batch = mirror.batch().await;
-    assert_eq!((batch.controller.as_str(), batch.system), ("bootstrap-policy", true));
+    assert_eq!(batch.controller, "bootstrap-policy");
     let names: Vec<(&str, &str)> =
         batch.writes.iter().map(|w| (w.resource.as_str(), w.name.as_str())).collect();
     for expected in [
@@ -76,7 +76,7 @@ async fn aggregated_role_rules_are_written_back() {
     };
     mirror.send(Update::Put(auth::MirrorPut { revision: 3, object: Some(part) })).await;
     let batch = mirror.batch().await;
-    assert_eq!((batch.controller.as_str(), batch.system), ("clusterrole-aggregation-controller", false));
+    assert_eq!(batch.controller, "clusterrole-aggregation-controller");
     let [write] = batch.writes.as_slice() else { panic!("{batch:?}") };
     assert_eq!(
         (write.verb(), write.resource.as_str(), write.name.as_str()),

@@ -170,7 +170,7 @@ struct PanickingWriter;
 impl PolicyWriter for PanickingWriter {
     async fn wait_for(&self, _revision: storage::Revision) {}
 
-    async fn write(&self, _: &str, _: bool, _: &ObjectWrite) -> Result<(), Status> {
+    async fn write(&self, _: &str, _: &ObjectWrite) -> Result<(), Status> {
         panic!("the test makes the writer panic")
     }
 }

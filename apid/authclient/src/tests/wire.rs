@@ -105,7 +105,7 @@ impl Mirror for RecordingMirror {
         let write = ObjectWrite { name: "written".into(), ..ObjectWrite::default() };
         for demand in [
             Demand::Epoch(Epoch { instance, generation: 1, identities: 1 }),
-            Demand::Write(WriteBatch { id: 7, controller: "c".into(), system: true, writes: vec![write] }),
+            Demand::Write(WriteBatch { id: 7, controller: "c".into(), writes: vec![write] }),
             Demand::SharedMetrics(SharedMetrics { text: "reloads_total 3\n".to_owned() }),
             Demand::Ready(ReadyState { ready: true, reasons: vec![] }),
         ] {
@@ -289,8 +289,8 @@ pub(super) struct Writer;
 impl PolicyWriter for Writer {
     async fn wait_for(&self, _revision: Revision) {}
 
-    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<(), Status> {
-        assert_eq!((controller, system, write.name.as_str()), ("c", true, "written"));
+    async fn write(&self, controller: &str, write: &ObjectWrite) -> Result<(), Status> {
+        assert_eq!((controller, write.name.as_str()), ("c", "written"));
         Err(Status::bad_request("not today"))
     }
 }

@@ -64,10 +64,8 @@ pub trait PolicyWriter: Send + Sync + 'static {
     /// not observed yet.
     async fn wait_for(&self, revision: Revision);
 
-    /// Performs one write in the name of a controller.
-    ///
-    /// `system` marks default policy, which is admitted like all writes.
-    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<(), Status>;
+    /// Performs one write in the name of a controller. Default policy is admitted like all writes.
+    async fn write(&self, controller: &str, write: &ObjectWrite) -> Result<(), Status>;
 }
 
 /// The mirror of the policy in authd.
@@ -328,8 +326,7 @@ impl Mirror {
         while let Some(batch) = batches.recv().await {
             let (sent_revision, _) = self.connection.mirror_progress();
             self.writer.wait_for(Revision(sent_revision)).await;
-            let writes =
-                batch.writes.iter().map(|write| self.writer.write(&batch.controller, batch.system, write));
+            let writes = batch.writes.iter().map(|write| self.writer.write(&batch.controller, write));
             // All writes of a batch run concurrently, so the store groups their commits. Readiness waits for
             // about 150 writes of default policy.
             let outcomes = futures_util::future::join_all(writes).await;
@@ -377,7 +374,7 @@ mod tests {
             self.0.subscribe().wait_for(|observed| *observed >= revision.0).await.unwrap();
         }
 
-        async fn write(&self, _: &str, _: bool, _: &ObjectWrite) -> Result<(), Status> {
+        async fn write(&self, _: &str, _: &ObjectWrite) -> Result<(), Status> {
             if *self.0.borrow() >= 5 { Ok(()) } else { Err(Status::bad_request("too early")) }
         }
     }

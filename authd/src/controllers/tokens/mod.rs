@@ -184,7 +184,7 @@ impl TokenControllers {
             self.batches.record_failure(now);
             return None;
         }
-        Some(self.batches.open((), controller, false, writes))
+        Some(self.batches.open((), controller, writes))
     }
 
     /// Handles the result of a batch. A result without an open batch is ignored.

@@ -2177,9 +2177,6 @@ pub struct WriteBatch {
     /// `tokencleaner`, ...
     #[prost(string, tag = "2")]
     pub controller: ::prost::alloc::string::String,
-    /// Whether the writes are those of the default policy. apid admits them like all writes.
-    #[prost(bool, tag = "3")]
-    pub system: bool,
     #[prost(message, repeated, tag = "4")]
     pub writes: ::prost::alloc::vec::Vec<ObjectWrite>,
 }
