@@ -17,8 +17,9 @@ use storage::engine::fjall::{self, FjallStore};
 use storage::form::{Form, FormedStore};
 use storage::{Observers, Store};
 
-use super::encryption_at_rest::{ProcessEncryption, until_readable};
+use super::encryption_at_rest::ProcessEncryption;
 use super::error::ProcessError;
+use super::start_retries::StartRetries;
 use crate::config::{Config, STORE, split_list};
 use crate::etcd_store::{self, EtcdMetrics};
 use crate::stored_values::ReferenceValues;
@@ -99,7 +100,7 @@ pub(super) async fn open_store(
     names: &Names,
     clock: &Arc<dyn Clock>,
     (revisions, cache, addresses): (&Arc<PolicyRevisions>, &Arc<Cache>, &Arc<ServiceAddresses>),
-    encryption: Option<&ProcessEncryption>,
+    (encryption, retries): (Option<&ProcessEncryption>, &StartRetries),
     metrics: &Metrics,
 ) -> Result<Arc<dyn Store>, ProcessError> {
     // `revisions` precedes the watch cache: clients see a change only after `revisions` has recorded the
@@ -140,8 +141,7 @@ pub(super) async fn open_store(
         store = Arc::new(FormedStore::new(form, store));
     }
     revisions.start_at(store.revision());
-    let load = async || addresses.load(&*store).await;
-    until_readable(encryption, load).await.map_err(ProcessError::Addresses)?;
+    retries.run(async || addresses.load(&*store).await.map_err(ProcessError::Addresses)).await?;
     if encryption.is_some() {
         let (addresses, store) = (Arc::clone(addresses), Arc::clone(&store));
         tokio::spawn(async move { addresses.follow_recoveries(&*store).await });

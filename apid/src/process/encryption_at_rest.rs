@@ -20,8 +20,6 @@ use crate::stored_keys::StoredKeys;
 
 /// Pause before unreadable objects are read again, after a failure of their KMS plugin.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
-/// Pause before a read at the start is repeated, while a KMS plugin is not healthy.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Encryption at rest, with the watch of its file if `--encryption-provider-config-automatic-reload` is set.
 pub(super) struct ProcessEncryption {
@@ -85,22 +83,6 @@ async fn refresh_unreadable(
         addresses.reread_unreadable();
         while !cache.refresh_unreadable().await {
             tokio::time::sleep(REFRESH_INTERVAL).await;
-        }
-    }
-}
-
-/// Repeats a read at the start while a KMS plugin is not healthy: values of its keys are not readable then.
-pub(super) async fn until_readable<T, E: std::fmt::Display>(
-    encryption: Option<&ProcessEncryption>,
-    mut read: impl AsyncFnMut() -> Result<T, E>,
-) -> Result<T, E> {
-    loop {
-        match (read().await, encryption.map(|process| process.encryption.kms_health())) {
-            (Err(error), Some(Err(reason))) => {
-                tracing::warn!(%error, reason, "the start waits for a KMS plugin");
-                tokio::time::sleep(RETRY_INTERVAL).await;
-            }
-            (result, _) => return result,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use apimachinery::status::Status;
+use apimachinery::status::{Reason, Status};
 use serving::certs::CertError;
 use serving::client::SettingsError;
 use serving::metrics::HiddenMetricsError;
@@ -129,6 +129,19 @@ impl ProcessError {
     /// Creates the error for an authd that rejected its flags; authd itself has printed the errors.
     pub(super) fn authd_rejected_flags() -> Self {
         ProcessError::Usage(vec!["authd rejected its flags; see its message above".to_owned()])
+    }
+
+    /// Whether the store did not answer: the same operation may succeed later.
+    pub(super) fn is_unavailable(&self) -> bool {
+        match self {
+            ProcessError::TokenKey(error) | ProcessError::Addresses(error) => {
+                matches!(error, storage::Error::Unavailable(_))
+            }
+            ProcessError::Namespaces(status)
+            | ProcessError::Definitions(status)
+            | ProcessError::ApiServices(status) => status.reason == Reason::ServiceUnavailable,
+            _ => false,
+        }
     }
 
     /// Prints the error and returns the exit code: 64 for an invalid command line, 1 otherwise.

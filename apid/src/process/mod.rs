@@ -25,6 +25,7 @@ mod error;
 mod freshness;
 mod health_checks;
 mod monitoring;
+mod start_retries;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -55,6 +56,7 @@ use health_checks::{HealthSources, Progress};
 use httpapi::{Api, HttpSettings, HttpState};
 use monitoring::{FileReloader, follow_states, hangup_signals, register_metrics};
 use serving::service_manager::{ServiceManager, ServiceState};
+use start_retries::StartRetries;
 use verbs::addresses::ServiceAddresses;
 use verbs::conversion::{ConversionContext, ConversionMetrics, WebhookConversionClient};
 use verbs::{
@@ -225,8 +227,12 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let encryption =
         encryption_at_rest::start(&config, &names, (&clock, &rng), &metrics, &cache, readers).await?;
     let observers = (&revisions, &cache, &addresses);
+    let retries = StartRetries::new(
+        &config.flags.etcd,
+        encryption.as_ref().map(|process| Arc::clone(&process.encryption)),
+    );
     let open_store =
-        components::open_store(&config, &names, &clock, observers, encryption.as_ref(), &metrics);
+        components::open_store(&config, &names, &clock, observers, (encryption.as_ref(), &retries), &metrics);
     let start = authd.wait_for_start(&auth);
     let store = async {
         if is_new_store {
@@ -266,7 +272,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
 
     let progress = Arc::new(Progress::default());
     let (stop, stopping) = watch::channel(false);
-    let token_key = TokenKey::load_or_create(&*store).await.map_err(ProcessError::TokenKey)?;
+    let load = async || TokenKey::load_or_create(&*store).await.map_err(ProcessError::TokenKey);
+    let token_key = retries.run(load).await?;
     let freshness = freshness::start(config.flags.etcd.policy_consistency, &store, &metrics);
     let health = HealthSources {
         config: &config,
@@ -346,11 +353,10 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         tokio::spawn(Arc::clone(flow_control).run());
     }
     let definitions = Arc::new(controllers::DefinitionController::new(&controller_state));
-    let load = async || definitions.load().await;
-    let loaded = encryption_at_rest::until_readable(encryption.as_ref(), load).await;
-    loaded.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
-    let loaded = controllers::aggregation::load(&controller_state).await;
-    loaded.map_err(|status| ProcessError::ApiServices(Box::new(status)))?;
+    let failure = |status| ProcessError::Definitions(Box::new(status));
+    retries.run(async || definitions.load().await.map_err(failure)).await?;
+    let failure = |status| ProcessError::ApiServices(Box::new(status));
+    retries.run(async || controllers::aggregation::load(&controller_state).await.map_err(failure)).await?;
     backend.attach(&api_state);
     admission_writes.attach(&controller_state);
     let (drain, draining) = oneshot::channel::<()>();
@@ -389,7 +395,15 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         tokio::join!(states, watchdog.feed_watchdog(is_alive));
     });
     let result = tokio::select! {
-        result = run_until_stopped(&controller_state, &config, address, &mut authd, &progress, definitions) => result,
+        result = run_until_stopped(
+            &controller_state,
+            &config,
+            address,
+            &mut authd,
+            &progress,
+            definitions,
+            &retries,
+        ) => result,
         () = wait_for_stop_condition(run_options.stop) => Ok(()),
         Ok(error) = ready_error => Err(ProcessError::Ready(error)),
     };
@@ -407,7 +421,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     tokio::join!(
         delay,
         controller_state.leadership.resign(RESIGN_TIMEOUT),
-        controller_state.registration.end(RESIGN_TIMEOUT)
+        controller_state.end_registration(RESIGN_TIMEOUT)
     );
     stop.send_replace(true);
     let _ = drain.send(());
@@ -430,10 +444,11 @@ async fn run_until_stopped(
     authd: &mut ProcessAuthd,
     progress: &Arc<Progress>,
     definitions: Arc<controllers::DefinitionController>,
+    retries: &StartRetries,
 ) -> Result<(), ProcessError> {
     let servers = authd.servers().to_vec();
     let background_work = async {
-        start_background_work(state, config, address, servers, progress, definitions).await?;
+        start_background_work(state, config, address, servers, progress, definitions, retries).await?;
         std::future::pending().await
     };
     tokio::select! {
@@ -452,11 +467,11 @@ async fn start_background_work(
     servers: Vec<AuthdServer>,
     progress: &Arc<Progress>,
     definitions: Arc<controllers::DefinitionController>,
+    retries: &StartRetries,
 ) -> Result<(), ProcessError> {
     let api_state = &state.api_state;
-    controllers::namespaces::ensure_built_in(state)
-        .await
-        .map_err(|status| ProcessError::Namespaces(Box::new(status)))?;
+    let failure = |status| ProcessError::Namespaces(Box::new(status));
+    retries.run(async || controllers::namespaces::ensure_built_in(state).await.map_err(failure)).await?;
     progress.complete_namespaces();
     let auth = Arc::clone(&api_state.auth);
     tokio::spawn(async move { auth.connection().log_outages(&servers).await });
