@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`NewestReads::catch_up`] returns after this process has published every write that ended before the call, also those of
-//! other processes. Reads and decisions that follow are then at least as new as the call. A store without other
+//! [`NewestReads::catch_up`] returns after this process has published every write that ended before the call, including
+//! those of other processes. Reads and decisions that follow are then at least as new as the call. A store without other
 //! writers needs no reads, because its published revision is the newest one: [`NewestReads::of`] returns None.
 //!
 //! The *age* of the store is the time since the start of the newest read that succeeded: every write that ended before this

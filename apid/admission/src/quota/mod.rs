@@ -47,8 +47,8 @@ use measure::{MeasurementRule, has_other_scopes, rule};
 pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
 /// Maximum number of attempts to charge the quotas of a namespace. A conflicting write causes a new attempt;
 /// after the last attempt the write fails with 503.
-/// With several servers, each of them charges one write of a namespace at a time, so that the number is far too high
-/// for bad luck.
+///
+/// Each server charges one write of a namespace at a time, so conflicts between servers stay far below this number.
 const ATTEMPTS: usize = 64;
 /// Longest time that a write waits for counts that may leave room for the write: several times the usual time from the
 /// end of a reservation to the count.

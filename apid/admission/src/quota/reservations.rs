@@ -10,8 +10,8 @@
 //!
 //! INVARIANT (never exceeded): the plugin records a reservation, then writes a charge to the quota status by
 //! compare-and-swap, and then the object is stored. A count reads the quotas first, the reservations second and the
-//! objects third, each at the revision of the former or later, and writes by compare-and-swap. So a count that sees a charge sees its reservation or its object.
-//! With one server, [`Reservations::lock_namespace`] ensures the same.
+//! objects third, each at the revision of the former or later, and writes by compare-and-swap. So a count that sees a
+//! charge sees its reservation or its object. With one server, [`Reservations::lock_namespace`] ensures the same.
 //!
 //! # Concurrency
 //!

@@ -65,7 +65,7 @@ pub(super) struct Index {
     pub(super) claims: Claims,
     /// Whether several servers use the store.
     pub(super) is_shared: bool,
-    /// When several servers use the store: records whose Service has not been seen, and when they were first seen.
+    /// With several servers: the time of the first observation of each record whose Service is not observed yet.
     awaited: HashMap<IpAddr, Instant>,
 }
 
@@ -86,7 +86,7 @@ impl Index {
             && self.records.get(&address).is_none_or(|record| record.is_managed && !self.is_awaited(address))
     }
 
-    /// Lets the records seem to be known for [`RECORD_GRACE`].
+    /// Makes all records older than [`RECORD_GRACE`].
     #[cfg(test)]
     pub(super) fn end_grace(&mut self) {
         self.awaited.clear();

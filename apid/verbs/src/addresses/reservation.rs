@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`Reservation::claim`] makes the reservation known to the other servers of the store, and tells whether it stands.
+//! [`Reservation::claim`] claims the values among the servers of the store, and returns whether the reservation has them.
 //! [`Reservation::commit`] writes the Service. The caller has written the records of the reserved addresses. A commit
 //! with an unknown outcome keeps the values reserved until the store reports a definite state. With several servers,
 //! this is the state after the end of the claim: the store then applies the write no more.
@@ -56,8 +56,8 @@ impl Reservation {
         &self.values.addresses
     }
 
-    /// Claims the values if several servers use the store. False if another server has one of them: then the caller
-    /// allocates again.
+    /// Claims the values if several servers use the store. Returns false if another server has claimed one of the values;
+    /// the caller then allocates again.
     ///
     /// # Errors
     ///

@@ -13,9 +13,8 @@
 //!
 //! # Concurrency
 //!
-//! One task receives changes. A blocking task calls the observer and then publishes the changes. It ends after the last
-//! received change. The
-//! queue between them is bounded in bytes: a slow observer stops the stream of the member.
+//! One task receives changes. A blocking task calls the observer and then publishes the changes, until the last received
+//! change is published. The queue between the tasks is bounded in bytes: a slow observer stops the stream of the member.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
