@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::engine::memory::MemoryStore;
-use crate::{CommitOutcome, Observers, Page, RevisionRange, Row, Watch};
+use crate::{CommitOutcome, Observers};
 
 /// A store whose deletions fail after 50 ms while it is unavailable.
 struct UnavailableStore {
@@ -18,20 +18,11 @@ struct UnavailableStore {
 }
 
 #[async_trait]
-impl Store for UnavailableStore {
-    fn revision(&self) -> Revision {
-        self.local.revision()
+impl crate::conformance::StoreDouble for UnavailableStore {
+    fn inner(&self) -> &dyn Store {
+        &self.local
     }
-    fn compacted(&self) -> Revision {
-        self.local.compacted()
-    }
-    async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
-        self.local.get(key, at).await
-    }
-    async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
-        self.local.range(prefix, start, limit, at).await
-    }
-    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+    async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
         if matches!(op, Op::Delete(_)) && self.is_unavailable.load(Ordering::SeqCst) {
             self.attempts.fetch_add(1, Ordering::SeqCst);
             self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -39,28 +30,7 @@ impl Store for UnavailableStore {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             return Err(Error::Unavailable("no answer".to_owned()));
         }
-        self.local.commit(key, op).await
-    }
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
-        self.local.watch(prefix, after).await
-    }
-    async fn history(
-        &self,
-        prefix: &str,
-        after: Revision,
-        upto: Revision,
-        bytes: usize,
-    ) -> Result<RevisionRange> {
-        self.local.history(prefix, after, upto, bytes).await
-    }
-    async fn compact(&self, upto: Revision) -> Result<()> {
-        self.local.compact(upto).await
-    }
-    fn health(&self) -> Result<()> {
-        self.local.health()
-    }
-    async fn close(&self) {
-        self.local.close().await;
+        self.local.commit_holding(key, op, held).await
     }
 }
 

@@ -16,6 +16,7 @@
 )]
 
 pub mod commits;
+mod double;
 pub mod random;
 pub mod reads;
 pub mod watches;
@@ -27,6 +28,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+
+pub use self::double::StoreDouble;
 
 use crate::{Change, Observer, Op, Revision, Row, Store};
 

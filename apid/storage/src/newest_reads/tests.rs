@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::engine::memory::MemoryStore;
-use crate::{CommitOutcome, Observers, Op, Page, Revision, RevisionRange, Row, Watch};
+use crate::{Observers, Revision};
 
 /// A store with other writers, whose newest revision the test tells, read by read.
 struct SharedStore {
@@ -17,50 +17,14 @@ struct SharedStore {
 }
 
 #[async_trait]
-impl Store for SharedStore {
-    fn is_shared(&self) -> bool {
-        true
+impl crate::conformance::StoreDouble for SharedStore {
+    fn inner(&self) -> &dyn Store {
+        &self.local
     }
     async fn newest_revision(&self) -> Result<Revision> {
         let (end, ended) = oneshot::channel();
         self.begun.send(end).unwrap();
         ended.await.expect("the test panics in place of the store")
-    }
-    fn revision(&self) -> Revision {
-        self.local.revision()
-    }
-    fn compacted(&self) -> Revision {
-        self.local.compacted()
-    }
-    async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
-        self.local.get(key, at).await
-    }
-    async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
-        self.local.range(prefix, start, limit, at).await
-    }
-    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
-        self.local.commit(key, op).await
-    }
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
-        self.local.watch(prefix, after).await
-    }
-    async fn history(
-        &self,
-        prefix: &str,
-        after: Revision,
-        upto: Revision,
-        bytes: usize,
-    ) -> Result<RevisionRange> {
-        self.local.history(prefix, after, upto, bytes).await
-    }
-    async fn compact(&self, upto: Revision) -> Result<()> {
-        self.local.compact(upto).await
-    }
-    fn health(&self) -> Result<()> {
-        self.local.health()
-    }
-    async fn close(&self) {
-        self.local.close().await;
     }
 }
 
@@ -73,7 +37,7 @@ struct Fixture {
 impl Fixture {
     fn new(limit: Duration) -> Self {
         let (sender, begun) = mpsc::unbounded_channel();
-        let local = MemoryStore::new(Arc::new(Observers(Vec::new())));
+        let local = MemoryStore::of_several_servers(Arc::new(Observers(Vec::new())));
         let store: Arc<dyn Store> = Arc::new(SharedStore { local, begun: sender });
         let ended = Arc::new(Mutex::new(VecDeque::new()));
         let record = Arc::clone(&ended);
