@@ -7,7 +7,7 @@ use apimachinery::clock::SeededRng;
 use apimachinery::names::Preset;
 use serde_json::json;
 use storage::engine::memory::MemoryStore;
-use storage::{CommitOutcome, Error, Op, Page, RevisionRange, Row, Watch};
+use storage::{CommitOutcome, Error, Held, Op, Page};
 
 use super::*;
 
@@ -49,18 +49,9 @@ struct ChangesAfterPages {
 }
 
 #[async_trait::async_trait]
-impl Store for FailingStore {
-    fn is_shared(&self) -> bool {
-        self.store.is_shared()
-    }
-    fn revision(&self) -> Revision {
-        self.store.revision()
-    }
-    fn compacted(&self) -> Revision {
-        self.store.compacted()
-    }
-    async fn get(&self, key: &str, at: Option<Revision>) -> storage::Result<Option<Row>> {
-        self.store.get(key, at).await
+impl storage::conformance::StoreDouble for FailingStore {
+    fn inner(&self) -> &dyn Store {
+        &self.store
     }
     async fn range(
         &self,
@@ -83,7 +74,8 @@ impl Store for FailingStore {
         }
         Ok(page)
     }
-    async fn commit(&self, key: &str, op: Op) -> storage::Result<CommitOutcome> {
+    async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> storage::Result<CommitOutcome> {
+        assert!(held.is_empty(), "a store of one server needs no claims");
         let count = |left: usize| left.checked_sub(1);
         let is_service = key.starts_with("core/services/");
         if is_service && self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_ok() {
@@ -93,36 +85,6 @@ impl Store for FailingStore {
             return Err(Error::Unavailable("the disk failed".to_owned()));
         }
         self.store.commit(key, op).await
-    }
-    async fn commit_holding(
-        &self,
-        key: &str,
-        op: Op,
-        held: &[storage::Held],
-    ) -> storage::Result<CommitOutcome> {
-        assert!(held.is_empty(), "a store of one server needs no claims");
-        self.commit(key, op).await
-    }
-    async fn watch(&self, prefix: &str, after: Revision) -> storage::Result<Box<dyn Watch>> {
-        self.store.watch(prefix, after).await
-    }
-    async fn history(
-        &self,
-        prefix: &str,
-        after: Revision,
-        upto: Revision,
-        bytes: usize,
-    ) -> storage::Result<RevisionRange> {
-        self.store.history(prefix, after, upto, bytes).await
-    }
-    async fn compact(&self, upto: Revision) -> storage::Result<()> {
-        self.store.compact(upto).await
-    }
-    fn health(&self) -> storage::Result<()> {
-        self.store.health()
-    }
-    async fn close(&self) {
-        self.store.close().await;
     }
 }
 

@@ -19,7 +19,7 @@ use serde_json::json;
 use serving::metrics::Metrics;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
-use storage::{CommitOutcome, Op, Page, Result, Revision, Row, Store, Watch};
+use storage::{Op, Page, Result, Revision, Row, Store};
 
 use super::AdmissionBackend;
 use crate::Cache;
@@ -31,13 +31,9 @@ struct CountingStore {
 }
 
 #[async_trait]
-impl Store for CountingStore {
-    fn revision(&self) -> Revision {
-        self.store.revision()
-    }
-
-    fn compacted(&self) -> Revision {
-        self.store.compacted()
+impl storage::conformance::StoreDouble for CountingStore {
+    fn inner(&self) -> &dyn Store {
+        &self.store
     }
 
     async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
@@ -48,36 +44,6 @@ impl Store for CountingStore {
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         self.store.range(prefix, start, limit, at).await
-    }
-
-    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
-        self.store.commit(key, op).await
-    }
-
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
-        self.store.watch(prefix, after).await
-    }
-
-    async fn history(
-        &self,
-        prefix: &str,
-        after: Revision,
-        upto: Revision,
-        bytes: usize,
-    ) -> Result<storage::RevisionRange> {
-        self.store.history(prefix, after, upto, bytes).await
-    }
-
-    async fn compact(&self, upto: Revision) -> Result<()> {
-        self.store.compact(upto).await
-    }
-
-    fn health(&self) -> Result<()> {
-        self.store.health()
-    }
-
-    async fn close(&self) {
-        self.store.close().await;
     }
 }
 
