@@ -12,21 +12,26 @@ use super::custom_kinds::{
 use super::{MAPS, Reply, Server, map};
 
 const NAMESPACE: &str = "core/namespaces/a";
+const STORED_MAPS: &str = "core/configmaps/";
+const STORED_WIDGETS: &str = "custom/shop.example.com/widgets/";
+const STORED_SERVICES: &str = "core/services/";
 const DEFINITION: &str = "apiextensions/customresourcedefinitions/widgets.shop.example.com";
 
 impl Server {
-    /// Lets another server change an object just before the next create; None deletes the object.
-    async fn interleave(&self, key: &str, change: Option<fn(&mut Object)>) {
-        let row = self.memory.get(key, None).await.unwrap().unwrap();
-        let op = match change {
-            Some(change) => {
-                let mut object = kinds::entry::decode(&row.value, Revision(0)).unwrap();
-                change(&mut object);
-                Op::Update(kinds::entry::encode(&object), row.revision)
-            }
-            None => Op::Delete(row.revision),
-        };
-        self.memory.interleave(key, op);
+    /// Lets another server change an object just before the commit of a key with a prefix; None deletes the object.
+    fn interleave(&self, prefix: &str, key: &'static str, change: Option<fn(&mut Object)>) {
+        self.memory.before_commit(prefix, move |store| {
+            let row = store.get(key, None).now_or_never().unwrap().unwrap().unwrap();
+            let op = match change {
+                Some(change) => {
+                    let mut object = kinds::entry::decode(&row.value, Revision(0)).unwrap();
+                    change(&mut object);
+                    Op::Update(kinds::entry::encode(&object), row.revision)
+                }
+                None => Op::Delete(row.revision),
+            };
+            store.commit(key, op).now_or_never().unwrap().unwrap();
+        });
     }
 
     async fn has(&self, key: &str) -> bool {
@@ -49,12 +54,12 @@ fn message(reply: &Reply) -> (u16, String) {
 #[tokio::test]
 async fn object_is_not_stored_after_another_server_deletes_its_namespace() {
     let server = Server::start_among_servers().await;
-    server.interleave(NAMESPACE, Some(add_label)).await;
+    server.interleave(STORED_MAPS, NAMESPACE, Some(add_label));
     assert_eq!(server.post(MAPS, map("one", "x")).await.code, 201, "another change of the namespace");
-    server.interleave(NAMESPACE, Some(mark_as_terminating)).await;
+    server.interleave(STORED_MAPS, NAMESPACE, Some(mark_as_terminating));
     let (code, text) = message(&server.post(MAPS, map("two", "x")).await);
     assert!(code == 403 && text.ends_with("namespace a because it is being terminated"), "{code} {text}");
-    server.interleave(NAMESPACE, None).await;
+    server.interleave(STORED_MAPS, NAMESPACE, None);
     let later = server.post(MAPS, map("three", "x")).await.code;
     assert_eq!(later, 403, "admission knows the terminating namespace");
     assert!(server.has("core/configmaps/a/one").await);
@@ -64,7 +69,7 @@ async fn object_is_not_stored_after_another_server_deletes_its_namespace() {
 #[tokio::test]
 async fn object_is_not_stored_after_another_server_removes_its_namespace() {
     let server = Server::start_among_servers().await;
-    server.interleave(NAMESPACE, None).await;
+    server.interleave(STORED_MAPS, NAMESPACE, None);
     let reply = server.post(MAPS, map("one", "x")).await;
     assert_eq!(message(&reply), (404, "namespaces \"a\" not found".to_owned()));
     assert!(!server.has("core/configmaps/a/one").await);
@@ -74,11 +79,11 @@ async fn object_is_not_stored_after_another_server_removes_its_namespace() {
 async fn custom_object_is_not_stored_after_another_server_deletes_its_definition() {
     let server = with_controller(Server::start_among_servers().await).await;
     define(&server, definition(&[version("v1", true)])).await;
-    server.interleave(DEFINITION, Some(add_label)).await;
+    server.interleave(STORED_WIDGETS, DEFINITION, Some(add_label));
     assert_eq!(server.post(WIDGETS, widget("one", json!({}))).await.code, 201);
     // The controller may write the status of the definition after its change.
     eventually("the write of the other server is last", || async {
-        server.interleave(DEFINITION, Some(mark_as_terminating)).await;
+        server.interleave(STORED_WIDGETS, DEFINITION, Some(mark_as_terminating));
         let (code, text) = message(&server.post(WIDGETS, widget("two", json!({}))).await);
         (code == 403 && text.contains("while custom resource definition is terminating")).then_some(())
     })
@@ -90,7 +95,7 @@ async fn custom_object_is_not_stored_after_another_server_deletes_its_definition
 async fn custom_object_is_not_stored_after_another_server_removes_its_definition() {
     let server = with_controller(Server::start_among_servers().await).await;
     define(&server, definition(&[version("v1", true)])).await;
-    server.interleave(DEFINITION, None).await;
+    server.interleave(STORED_WIDGETS, DEFINITION, None);
     assert_eq!(server.post(WIDGETS, widget("one", json!({}))).await.code, 404);
     assert!(!server.has("custom/shop.example.com/widgets/a/one").await);
     assert_eq!(server.get(&format!("{DEFINITIONS}/widgets.shop.example.com")).await.code, 404);
@@ -114,10 +119,10 @@ fn end_claims(store: &MemoryStore) {
 #[tokio::test]
 async fn service_is_stored_after_another_server_changes_its_namespace() {
     let server = Server::start_among_servers().await;
-    server.interleave(NAMESPACE, Some(add_label)).await;
+    server.interleave(STORED_SERVICES, NAMESPACE, Some(add_label));
     let reply = server.post(SERVICES, service("one", "10.0.0.9")).await;
     assert_eq!(reply.code, 201, "{}", reply.json());
-    server.interleave(NAMESPACE, Some(mark_as_terminating)).await;
+    server.interleave(STORED_SERVICES, NAMESPACE, Some(mark_as_terminating));
     let (code, text) = message(&server.post(SERVICES, service("two", "10.0.0.10")).await);
     assert!(code == 403 && text.ends_with("namespace a because it is being terminated"), "{code} {text}");
     eventually("the claims end with their writes", || async {
@@ -129,7 +134,7 @@ async fn service_is_stored_after_another_server_changes_its_namespace() {
 #[tokio::test]
 async fn service_without_its_claim_is_not_stored() {
     let server = Server::start_among_servers().await;
-    server.memory.before_commit("core/services/", end_claims);
+    server.memory.before_commit(STORED_SERVICES, end_claims);
     let (code, text) = message(&server.post(SERVICES, service("one", "10.0.0.9")).await);
     assert!(code == 503 && text.contains("was not stored"), "{code} {text}");
     assert!(!server.has("core/services/a/one").await);

@@ -30,8 +30,6 @@ pub struct MemoryStore {
     observer: Arc<dyn Observer>,
     commit_lock: Mutex<()>,
     is_shared: bool,
-    /// A write of another server before the next commit that holds keys.
-    interleaved: Mutex<Option<(String, Op)>>,
     /// The next call before a commit of a key with a prefix.
     before_commit: Mutex<Option<(String, CommitHook)>>,
 }
@@ -56,7 +54,7 @@ struct MemoryState {
 }
 
 impl MemoryStore {
-    /// An empty store that stands for one of several servers: their observers are behind one observer.
+    /// An empty store that reports itself as shared, for tests of several servers. One observer serves all of them.
     pub fn of_several_servers(observer: Arc<dyn Observer>) -> Self {
         MemoryStore { is_shared: true, ..MemoryStore::new(observer) }
     }
@@ -73,14 +71,8 @@ impl MemoryStore {
             observer,
             commit_lock: Mutex::new(()),
             is_shared: false,
-            interleaved: Mutex::new(None),
             before_commit: Mutex::new(None),
         }
-    }
-
-    /// Writes a key just before the next commit that holds keys, as another server may.
-    pub fn interleave(&self, key: &str, op: Op) {
-        *self.interleaved.lock() = Some((key.to_owned(), op));
     }
 
     /// Calls a function once, just before the next commit of a key with a prefix: the changes of another server.
@@ -237,10 +229,6 @@ impl Store for MemoryStore {
         let hook = self.before_commit.lock().take_if(|(prefix, _)| key.starts_with(&**prefix));
         if let Some((_, change)) = hook {
             change(self);
-        }
-        let interleaved = if held.is_empty() { None } else { self.interleaved.lock().take() };
-        if let Some((key, op)) = interleaved {
-            let _ = self.write(&key, op, &[]);
         }
         self.write(key, op, held)
     }
