@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use storage::{CommitOutcome, Error, NewestReads, Op, Page, Revision, RevisionRange, Row, Store, Watch};
+use storage::engine::memory::MemoryStore;
+use storage::{Error, NewestReads, Observers, Op, Revision, Store};
 use tokio::sync::watch;
 
 use super::custom_kinds::{WIDGETS, define, definition, eventually, version, with_controller};
@@ -21,16 +22,17 @@ enum Answer {
     Failure,
 }
 
-/// A store with other writers, which only tells its newest revision.
+/// A store with other writers, whose answer about its newest revision the test gives.
 struct Remote {
+    local: MemoryStore,
     answer: watch::Sender<Answer>,
     reads: AtomicUsize,
 }
 
 #[async_trait]
-impl Store for Remote {
-    fn is_shared(&self) -> bool {
-        true
+impl storage::conformance::StoreDouble for Remote {
+    fn inner(&self) -> &dyn Store {
+        &self.local
     }
     async fn newest_revision(&self) -> storage::Result<Revision> {
         self.reads.fetch_add(1, Ordering::SeqCst);
@@ -42,34 +44,6 @@ impl Store for Remote {
             Err(Error::Unavailable("secret-host".to_owned()))
         }
     }
-    fn revision(&self) -> Revision {
-        Revision(1)
-    }
-    fn compacted(&self) -> Revision {
-        Revision(0)
-    }
-    async fn get(&self, _: &str, _: Option<Revision>) -> storage::Result<Option<Row>> {
-        Err(Error::Unavailable("this test reads only revisions".to_owned()))
-    }
-    async fn range(&self, _: &str, _: &str, _: usize, _: Option<Revision>) -> storage::Result<Page> {
-        Err(Error::Unavailable("this test reads only revisions".to_owned()))
-    }
-    async fn commit(&self, _: &str, _: Op) -> storage::Result<CommitOutcome> {
-        Err(Error::Unavailable("this test reads only revisions".to_owned()))
-    }
-    async fn watch(&self, _: &str, _: Revision) -> storage::Result<Box<dyn Watch>> {
-        Err(Error::Unavailable("this test reads only revisions".to_owned()))
-    }
-    async fn history(&self, _: &str, _: Revision, _: Revision, _: usize) -> storage::Result<RevisionRange> {
-        Err(Error::Unavailable("this test reads only revisions".to_owned()))
-    }
-    async fn compact(&self, _: Revision) -> storage::Result<()> {
-        Err(Error::Unavailable("this test reads only revisions".to_owned()))
-    }
-    fn health(&self) -> storage::Result<()> {
-        Ok(())
-    }
-    async fn close(&self) {}
 }
 
 struct Fixture {
@@ -80,7 +54,9 @@ struct Fixture {
 
 impl Fixture {
     async fn start(consistency: PolicyConsistency, max_age: Duration) -> Self {
-        let remote = Arc::new(Remote { answer: watch::Sender::new(Answer::Now), reads: AtomicUsize::new(0) });
+        let local = MemoryStore::of_several_servers(Arc::new(Observers(Vec::new())));
+        let answer = watch::Sender::new(Answer::Now);
+        let remote = Arc::new(Remote { local, answer, reads: AtomicUsize::new(0) });
         let store: Arc<dyn Store> = remote.clone();
         let reads = NewestReads::of(&store, |_| ()).unwrap();
         reads.catch_up().await.unwrap();
