@@ -11,7 +11,8 @@
 //!
 //! INVARIANT (never exceeded), see `admission::quota`: while the controller counts the objects of a
 //! namespace, the plugin of this process charges no write in that namespace. The controller reads the quotas, then the
-//! reservations, then the objects, writes by compare-and-swap, and counts the reservation of a write until the watch cache contains the written object.
+//! reservations, then the objects, and writes by compare-and-swap. It counts the reservation of a write until the watch
+//! cache contains the written object.
 //! INVARIANT (incremental count): between two resyncs, an object that has not changed since the last count
 //! is not decoded again.
 
@@ -30,7 +31,7 @@ use tokio::task::JoinSet;
 
 use super::actor::{Actor, Target};
 use super::queue::Queue;
-use super::reflector::{ObjectEvent, reflect};
+use super::reflector::{ObjectEvent, follow_keys, reflect};
 use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::{ApiState, Collection, Items, Snapshot};
@@ -41,9 +42,6 @@ use crate::ControllerState;
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Interval between two recounts of all namespaces with quotas.
 const RESYNC: Duration = Duration::from_secs(300);
-
-/// Pause before a new watch of reservations in the store.
-const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 /// The known quotas by namespace and name, each with the keys of its `spec.hard`.
 type Quotas = HashMap<String, HashMap<String, Vec<String>>>;
@@ -169,6 +167,12 @@ impl QuotaController {
         }
     }
 
+    /// Requests a count of each namespace with quotas.
+    fn request_counts(&self) {
+        let namespaces: Vec<String> = self.quotas.lock().keys().cloned().collect();
+        namespaces.iter().for_each(|namespace| self.request_count(namespace));
+    }
+
     /// Requests a count of each namespace in which the admission plugin ends a write.
     async fn queue_requested(&self) {
         loop {
@@ -180,22 +184,15 @@ impl QuotaController {
     /// Requests a count of each namespace in which a reservation of any server ends, if several servers use the store.
     async fn queue_ended_claims(&self) {
         let Some((store, prefix)) = self.reservations.shared() else { return };
-        loop {
-            let Ok(mut watch) = store.watch(&prefix, store.revision()).await else {
-                tokio::time::sleep(WATCH_PAUSE).await;
-                continue;
-            };
-            // Reservations may have ended before the watch.
-            let namespaces: Vec<String> = self.quotas.lock().keys().cloned().collect();
-            namespaces.iter().for_each(|namespace| self.request_count(namespace));
-            while let Ok(changes) = watch.next().await {
-                let ended = changes.iter().filter(|change| change.new.is_none());
-                let keys = ended.filter_map(|change| change.key.strip_prefix(&*prefix));
-                let namespaces: BTreeSet<&str> =
-                    keys.filter_map(|key| key.split_once('/')).map(|(namespace, _)| namespace).collect();
-                namespaces.into_iter().for_each(|namespace| self.request_count(namespace));
+        follow_keys(&**store, &prefix, |change| match change {
+            None => self.request_counts(),
+            Some(change) if change.new.is_none() => {
+                let key = change.key.strip_prefix(&*prefix).and_then(|key| key.split_once('/'));
+                key.into_iter().for_each(|(namespace, _)| self.request_count(namespace));
             }
-        }
+            Some(_) => {}
+        })
+        .await;
     }
 
     /// Follows kinds that become served after the creation of the quotas that count their objects.
@@ -226,8 +223,7 @@ impl QuotaController {
         loop {
             tokio::time::sleep(RESYNC).await;
             self.measured.lock().clear();
-            let namespaces: Vec<String> = self.quotas.lock().keys().cloned().collect();
-            namespaces.into_iter().for_each(|namespace| self.queue.add(namespace));
+            self.request_counts();
         }
     }
 

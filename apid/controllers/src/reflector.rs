@@ -1,9 +1,11 @@
-//! Reflector of a background task: reports the objects of a collection, then every change.
+//! Reflector of a background task: reports the objects of a collection, then every change. [`follow_keys`] reports changes
+//! of keys that are no objects.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kinds::entry::Entry;
+use storage::{Change, Store};
 
 use super::stored;
 use verbs::{Item, Items};
@@ -105,6 +107,25 @@ async fn reflect_once(
                 _ => {}
             }
         }
+    }
+}
+
+/// Calls `observe` with each change of the keys below a prefix of the store, until the process ends.
+///
+/// At the start and after a failed watch, `observe` gets None: any key may have changed before the watch.
+pub(super) async fn follow_keys(
+    store: &dyn Store,
+    prefix: &str,
+    mut observe: impl FnMut(Option<&Change>) + Send,
+) {
+    loop {
+        if let Ok(mut watch) = store.watch(prefix, store.revision()).await {
+            observe(None);
+            while let Ok(changes) = watch.next().await {
+                changes.iter().for_each(|change| observe(Some(change)));
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
