@@ -111,8 +111,7 @@ async fn remove_record(actor: &Actor, records: &Collection, address: IpAddr) -> 
     if !actor.api_state().addresses.is_stale(address) {
         return Ok(());
     }
-    let mut options = DeleteOptions::default();
-    options.preconditions.resource_version = Some(item.revision().to_string());
+    let options = DeleteOptions::if_unchanged(item.revision().to_string());
     let target = Target { collection: records, namespace: "", name: &name, subresource: "" };
     ignore_races(actor.delete(target, &options).await.map(drop))
 }

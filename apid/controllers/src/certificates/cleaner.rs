@@ -61,8 +61,7 @@ async fn clean(actor: &Actor, requests: &Collection) -> Result<(), Status> {
     for request in stored::all(requests).await? {
         let Some(cause) = deletion_cause(&request, now) else { continue };
         let name = request.name();
-        let mut options = DeleteOptions::default();
-        options.preconditions.resource_version = Some(request.resource_version().to_owned());
+        let options = DeleteOptions::if_unchanged(request.resource_version());
         let target = Target { collection: requests, namespace: "", name, subresource: "" };
         match actor.delete(target, &options).await {
             Ok(_) => tracing::info!(request = name, cause, "old certificate request deleted"),

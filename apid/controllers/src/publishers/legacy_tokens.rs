@@ -127,9 +127,7 @@ async fn clean(api_state: &ApiState, cleaner: &Actor, since: &str) -> Result<(),
                 cleaner.merge(target, patch.as_bytes()).await.map(drop)
             }
             SecretAction::Delete => {
-                let mut options = DeleteOptions::default();
-                options.preconditions.uid = Some(secret.uid().to_owned());
-                options.preconditions.resource_version = Some(secret.resource_version().to_owned());
+                let options = DeleteOptions::if_unchanged(secret.resource_version());
                 cleaner.delete(target, &options).await.map(drop)
             }
         };

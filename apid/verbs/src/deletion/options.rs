@@ -60,6 +60,12 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// Returns options that delete an object only while the object has this resourceVersion.
+    pub fn if_unchanged(resource_version: impl Into<String>) -> Self {
+        let preconditions = Preconditions { uid: None, resource_version: Some(resource_version.into()) };
+        DeleteOptions { preconditions, ..DeleteOptions::default() }
+    }
+
     /// The options as an object.
     pub fn to_value(&self, names: &Names) -> Value {
         let mut out = options_object("DeleteOptions", names, self.dry_run);
