@@ -20,8 +20,8 @@
 //!
 //! # Other tasks
 //!
-//! Three tasks of this crate do not use the runner, because they reconcile no objects with the verbs. `expiry`
-//! deletes rows in batches, ordered by time. `history` writes one row at an interval. `unenforced` runs once.
+//! Four tasks of this crate do not use the runner. `expiry` deletes rows in batches, ordered by time. `history` writes
+//! one row at an interval. `unenforced` runs once. `leadership` renews a Lease before a deadline.
 //! The re-authorization of watches, the supervision of authd, health checks and the reload of files belong
 //! to no object either; they are in their own crates.
 
@@ -156,8 +156,12 @@ impl<K: Key> Runner<K> {
         self
     }
 
-    /// Adds a key when this apid begins to lead.
-    pub(super) fn watch_terms(self, state: &ControllerState, key: K) -> Self {
+    /// Adds the keys that `keys` returns when this apid begins to lead.
+    pub(super) fn watch_terms<I: IntoIterator<Item = K>>(
+        self,
+        state: &ControllerState,
+        keys: impl Fn() -> I + Send + 'static,
+    ) -> Self {
         let (mut terms, queue) = (state.leadership.terms(), Arc::clone(&self.queue));
         self.source(async move {
             let mut last = 0;
@@ -165,7 +169,7 @@ impl<K: Key> Runner<K> {
                 let begin = terms.wait_for(|term| term.leads && term.number != last).await;
                 let Ok(number) = begin.map(|term| term.number) else { return };
                 last = number;
-                queue.add(key.clone());
+                keys().into_iter().for_each(|key| queue.add(key));
             }
         })
     }

@@ -132,14 +132,9 @@ pub(super) async fn run(state: Arc<ControllerState>) {
         let entry = event.entry();
         entry.label(&label).map(|name| users(&of_slice, entry.namespace(), name)).unwrap_or_default()
     });
-    let (mut terms, of_term, servers) =
-        (state.leadership.terms(), Arc::clone(&queue), Arc::clone(aggregation));
-    runner = runner.source(async move {
-        // The first value is that of the start, for which the servers are in the queue already.
-        while terms.changed().await.is_ok() {
-            servers.remote_names().into_iter().for_each(|name| of_term.add(Work::Check(name)));
-        }
-    });
+    let servers = Arc::clone(aggregation);
+    runner = runner
+        .watch_terms(&state, move || servers.remote_names().into_iter().map(Work::Check).collect::<Vec<_>>());
     if let Some(mut reports) = aggregation.take_reports() {
         let queue = Arc::clone(&queue);
         runner = runner.source(async move {

@@ -175,7 +175,7 @@ impl DefinitionController {
         let runner = Runner::new(&self.state, "crd_naming_condition_controller")
             .debounce(DEBOUNCE)
             .watch(&collection.items, |_| Some(()))
-            .watch_terms(&self.state, ());
+            .watch_terms(&self.state, || Some(()));
         runner.run(Arc::clone(&self)).await;
     }
 

@@ -34,7 +34,7 @@ pub(super) async fn run(state: &ControllerState, actor: Actor) {
     let runner = Runner::new(state, "priority_and_fairness_config_queue")
         .watch(&schemas.items, |_| Some(()))
         .watch(&levels.items, |_| Some(()))
-        .watch_terms(state, ());
+        .watch_terms(state, || Some(()));
     let flow_control = state.flow_control.clone();
     runner.run(Arc::new(FlowObjects { actor, schemas, levels, flow_control })).await;
 }

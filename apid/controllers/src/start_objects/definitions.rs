@@ -23,7 +23,7 @@ use crate::derived::DerivedValues;
 use crate::runner::{Reconcile, Requeue, Runner};
 use crate::stored;
 use verbs::Collection;
-use verbs::deletion::options::{DeleteOptions, Preconditions};
+use verbs::deletion::options::DeleteOptions;
 
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
@@ -35,7 +35,7 @@ pub(super) async fn run(state: &ControllerState, actor: Actor) {
     let runner = Runner::new(state, "crd_autoregister")
         .watch(&definitions.items, |_| Some(()))
         .watch(&services.items, |_| Some(()))
-        .watch_terms(state, ());
+        .watch_terms(state, || Some(()));
     let known = Mutex::new(Known { versions: DerivedValues::new(), services: DerivedValues::new() });
     runner.run(Arc::new(ServiceRegistration { actor, definitions, services, known })).await;
 }
@@ -102,7 +102,7 @@ async fn reconcile(
     for service in current.values() {
         let target = Target { collection: services, namespace: "", name: service.name(), subresource: "" };
         let result = if service.label(&key) == Some("true") && !desired.contains_key(service.name()) {
-            actor.delete(target, &unchanged(service)).await.map(drop)
+            actor.delete(target, &DeleteOptions::if_unchanged(service.resource_version())).await.map(drop)
         } else if !is_remote(service)
             && let Some(next) = with_conditions(service, &conditions, &now)
         {
@@ -113,15 +113,6 @@ async fn reconcile(
         ignore_race(result)?;
     }
     Ok(())
-}
-
-/// Returns the options to delete an APIService only as it was read.
-fn unchanged(service: &Object) -> DeleteOptions {
-    let preconditions = Preconditions {
-        uid: Some(service.uid().to_owned()),
-        resource_version: Some(service.resource_version().to_owned()),
-    };
-    DeleteOptions { preconditions, ..DeleteOptions::default() }
 }
 
 /// Whether an APIService names the server of its version. Such an object stays as its author wrote it, also when a

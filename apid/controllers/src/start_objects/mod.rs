@@ -147,7 +147,7 @@ pub async fn run(
         [dangling::FLOW_SCHEMA, dangling::PRIORITY_LEVEL].map(|kind| stored::of_kind(api_state, kind));
     let mut runner = Runner::new(&state, "start_objects")
         .start_with(StartObjects::CreatedOnce)
-        .watch_terms(&state, StartObjects::Kept);
+        .watch_terms(&state, || Some(StartObjects::Kept));
     for collection in [schemas, levels].into_iter().flatten() {
         runner = runner.watch(&collection.items, |_| Some(StartObjects::Kept));
     }
