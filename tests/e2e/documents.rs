@@ -9,6 +9,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use prerequisites::etcd::{Release, installed_programs, programs};
 use prerequisites::{repository, skip};
 use tests::harness::program;
 
@@ -102,12 +103,6 @@ fn starts_server(command: &str) -> bool {
     command.starts_with("apid up")
 }
 
-/// The folder of etcd and etcdctl; None if they are not installed.
-fn etcd_programs() -> Option<PathBuf> {
-    let folder = repository().join("target/etcd/debian");
-    folder.join("etcdctl").is_file().then_some(folder)
-}
-
 /// Whether a command belongs to the trial of several apids, which needs etcd.
 fn needs_etcd(command: &str) -> bool {
     ["trial", "etcdctl"].iter().any(|word| command.contains(word))
@@ -127,7 +122,8 @@ impl Session {
         let folder = tempfile::tempdir().expect("a folder");
         let programs = program("apid").parent().expect("the folder of the programs").display().to_string();
         let plugins = repository().join("deploy").display().to_string();
-        let etcd = etcd_programs().map(|folder| format!(":{}", folder.display())).unwrap_or_default();
+        let etcd = installed_programs(Release::Current);
+        let etcd = etcd.map(|folder| format!(":{}", folder.display())).unwrap_or_default();
         let path = format!("{programs}:{plugins}:{}{etcd}", std::env::var("PATH").unwrap_or_default());
         let mut shell = command("bash", folder.path(), &path)
             .args(["--norc", "-m"])
@@ -217,8 +213,7 @@ fn commands_in_documents_run_and_print_the_documented_output() {
                 }
                 continue;
             }
-            if needs_etcd(&step.command) && etcd_programs().is_none() {
-                prerequisites::skip("etcd-debian", "no etcd for the trial of several apids");
+            if needs_etcd(&step.command) && programs(Release::Current).is_none() {
                 continue;
             }
             let output = match starts_server(&step.command) {

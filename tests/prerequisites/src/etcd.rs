@@ -41,19 +41,28 @@ impl Release {
 /// The skip is not allowed.
 #[must_use]
 pub fn programs(release: Release) -> Option<PathBuf> {
-    let folder = repository().join("target/etcd").join(release.folder());
-    if folder.join("etcd").is_file() {
-        return Some(folder);
+    let programs = installed_programs(release);
+    if programs.is_none() {
+        skip(release.prerequisite(), &format!("no etcd in {}", folder(release).display()));
     }
-    skip(release.prerequisite(), &format!("no etcd in {}", folder.display()));
-    None
+    programs
+}
+
+/// The folder with the programs of a release; None if the release is not installed.
+#[must_use]
+pub fn installed_programs(release: Release) -> Option<PathBuf> {
+    let folder = folder(release);
+    folder.join("etcd").is_file().then_some(folder)
+}
+
+fn folder(release: Release) -> PathBuf {
+    repository().join("target/etcd").join(release.folder())
 }
 
 /// The newest installed release; [`Release::Old`] if none is installed.
 #[must_use]
 pub fn newest_release() -> Release {
-    let current = repository().join("target/etcd").join(Release::Current.folder());
-    if current.join("etcd").is_file() { Release::Current } else { Release::Old }
+    if installed_programs(Release::Current).is_some() { Release::Current } else { Release::Old }
 }
 
 /// The programs of the newest installed release; None when the test is skipped.
@@ -76,6 +85,9 @@ pub struct EtcdServer {
     program: PathBuf,
     url: String,
 }
+
+/// Begin of the names of data folders. The id of the test process and the number of the server follow.
+const FOLDER_PREFIX: &str = "apid-etcd-";
 
 /// Number of servers of this process, for the names of their folders.
 static SERVERS: AtomicU32 = AtomicU32::new(0);
@@ -106,7 +118,10 @@ impl EtcdServer {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let number = SERVERS.fetch_add(1, Ordering::Relaxed);
-        let folder = base.join(format!("apid-etcd-{}-{number}", std::process::id()));
+        if number == 0 {
+            remove_abandoned_folders(&base);
+        }
+        let folder = base.join(format!("{FOLDER_PREFIX}{}-{number}", std::process::id()));
         let has_certificate = further.iter().any(|flag| flag.starts_with("--cert-file"));
         let scheme = if has_certificate { "https" } else { "http" };
         let url = format!("{scheme}://127.0.0.1:{}", free_port());
@@ -284,6 +299,31 @@ fn spawn(program: &Path, flags: &[String]) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()))
 }
 
+/// Removes the data folders of killed test processes. A folder stays while its test process or its server runs.
+fn remove_abandoned_folders(base: &Path) {
+    if !Path::new("/proc/self").exists() {
+        return;
+    }
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some((process, _)) = name.strip_prefix(FOLDER_PREFIX).and_then(|rest| rest.split_once('-'))
+        else {
+            continue;
+        };
+        if !Path::new("/proc").join(process).exists() && !has_server(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether the command line of a running process contains the path of a data folder.
+fn has_server(folder: &Path) -> bool {
+    let flag = format!("--data-dir={}\0", folder.display());
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    lines.any(|line| String::from_utf8_lossy(&line).contains(&flag))
+}
+
 /// The URL of a member for its peers.
 #[must_use]
 pub fn peer_url(port: u16) -> String {
@@ -291,7 +331,33 @@ pub fn peer_url(port: u16) -> String {
 }
 
 /// A port that no server uses now.
-fn free_port() -> u16 {
+///
+/// # Panics
+///
+/// No port is free.
+#[must_use]
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     listener.unwrap_or_else(|error| panic!("no free port: {error}")).port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_ended_test_processes_are_removed() {
+        let own = std::process::id();
+        let base = std::env::temp_dir().join(format!("abandoned-folders-{own}"));
+        // The id is greater than any that Linux gives.
+        let [abandoned, used, foreign] =
+            [format!("{FOLDER_PREFIX}99999999-0"), format!("{FOLDER_PREFIX}{own}-0"), "foreign".to_owned()]
+                .map(|name| base.join(name));
+        for folder in [&abandoned, &used, &foreign] {
+            fs::create_dir_all(folder.join("member")).expect("a folder");
+        }
+        remove_abandoned_folders(&base);
+        assert!(!abandoned.exists() && used.is_dir() && foreign.is_dir());
+        fs::remove_dir_all(&base).expect("the folder is removed");
+    }
 }
