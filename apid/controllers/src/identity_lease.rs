@@ -93,7 +93,6 @@ fn base32(bytes: &[u8]) -> String {
 /// The renewal of the Lease of this apid.
 struct IdentityLease {
     leases: LeaseAccess,
-    name: String,
     holder: String,
     host_name: String,
     state: Arc<ControllerState>,
@@ -102,10 +101,10 @@ struct IdentityLease {
 /// Renews the identity Lease of this apid until the process ends.
 pub(super) async fn renew(state: Arc<ControllerState>, server: ServerIdentity) {
     let name = server.lease_name();
-    let Some(leases) = LeaseAccess::new(&state, name.clone()) else { return };
+    let Some(leases) = LeaseAccess::new(&state, &name) else { return };
     let runner = Runner::new(&state, "apiserver_identity").start_with(());
     let holder = format!("{name}_{}", state.api_state.rng.uuid());
-    let lease = IdentityLease { leases, name, holder, host_name: server.host_name, state };
+    let lease = IdentityLease { leases, holder, host_name: server.host_name, state };
     runner.run(Arc::new(lease)).await;
 }
 
@@ -115,9 +114,7 @@ impl Reconcile for IdentityLease {
     async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
         let now = time::micro_time(self.state.api_state.clock.now());
         let names = &self.state.api_state.names;
-        let stored = self.leases.read().await?;
-        let is_new = stored.is_none();
-        let mut lease = stored.unwrap_or_default();
+        let mut lease = self.leases.read().await?.unwrap_or_default();
         let labels =
             [(identity_label(names), names.api_server), (names.label_key("hostname"), &self.host_name)];
         let mut all =
@@ -128,11 +125,7 @@ impl Reconcile for IdentityLease {
         spec.insert("holderIdentity".to_owned(), self.holder.as_str().into());
         spec.insert("leaseDurationSeconds".to_owned(), DURATION_SECONDS.into());
         spec.insert("renewTime".to_owned(), now.into());
-        let written = match is_new {
-            true => self.leases.create(lease).await,
-            false => self.leases.update(lease).await,
-        };
-        written.inspect_err(|_| tracing::debug!(lease = self.name, "renewing the identity Lease failed"))?;
+        self.leases.write(lease).await?;
         Ok(Requeue::After(RENEWAL_INTERVAL))
     }
 }
@@ -165,8 +158,7 @@ impl Reconcile for Removal {
             if !is_outdated(&lease, &api_state.names, api_state.clock.now()) {
                 continue;
             }
-            let mut options = DeleteOptions::default();
-            options.preconditions.resource_version = Some(lease.resource_version().to_owned());
+            let options = DeleteOptions::if_unchanged(lease.resource_version());
             let target = Target { collection: &self.leases, namespace, name: lease.name(), subresource: "" };
             ignore_race(self.actor.delete(target, &options).await)?;
         }

@@ -1,6 +1,7 @@
 //! The state that all controllers share.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use aggregation::Aggregation;
 use audit::AuditLog;
@@ -8,8 +9,8 @@ use flowcontrol::FlowControl;
 use serving::metrics::Metrics;
 
 use super::leadership::{self, LeaderStatus, Leadership};
+use super::orderly_end::OrderlyEnd;
 use super::queue_metrics::QueueMetrics;
-use super::registration::Registration;
 use verbs::ApiState;
 
 /// The state of the controllers: the state of the API, the audit log, the metrics, and the kind of identity.
@@ -28,8 +29,8 @@ pub struct ControllerState {
     /// Whether this apid runs the loops that must run once.
     pub leadership: Arc<Leadership>,
     pub(super) leader_status: LeaderStatus,
-    /// The registration of this server in the endpoints of the API.
-    pub registration: Registration,
+    /// The end of the registration of this server in the endpoints of the API.
+    pub(super) registration: OrderlyEnd,
 }
 
 impl ControllerState {
@@ -51,7 +52,7 @@ impl ControllerState {
     ) -> Self {
         ControllerState {
             leader_status: leadership::status_metric(&metrics),
-            registration: Registration::default(),
+            registration: OrderlyEnd::default(),
             queue_metrics: OnceLock::new(),
             leadership: Arc::new(leadership),
             api_state,
@@ -60,6 +61,13 @@ impl ControllerState {
             own_accounts,
             aggregation,
             flow_control,
+        }
+    }
+
+    /// Removes this server from the endpoints of the API. Returns at the latest after `limit`.
+    pub async fn end_registration(&self, limit: Duration) {
+        if !self.registration.request(limit).await {
+            tracing::warn!("this server stays in the endpoints of the API until its key expires");
         }
     }
 

@@ -24,10 +24,10 @@ pub(crate) struct LeaseAccess {
 
 impl LeaseAccess {
     /// Creates the access; None if Leases are not served.
-    pub(crate) fn new(state: &Arc<ControllerState>, name: impl Into<String>) -> Option<Self> {
+    pub(crate) fn new(state: &Arc<ControllerState>, name: &str) -> Option<Self> {
         let collection = stored::of_kind(&state.api_state, ("coordination", "Lease")).ok()?;
         let namespace = state.api_state.names.system_namespace;
-        Some(LeaseAccess { actor: state.apiserver(), collection, namespace, name: name.into() })
+        Some(LeaseAccess { actor: state.apiserver(), collection, namespace, name: name.to_owned() })
     }
 
     /// Follows the changes of the Lease until the process ends; each change notifies.
@@ -49,13 +49,15 @@ impl Leases for LeaseAccess {
         stored::get_decodable(&self.collection, self.namespace, &self.name).await
     }
 
-    async fn create(&self, mut lease: Object) -> Result<Object, Status> {
-        lease.set_meta("name", self.name.as_str());
-        lease.set_meta("namespace", self.namespace);
-        self.actor.create(self.target(""), lease).await?.object.object()
-    }
-
-    async fn update(&self, lease: Object) -> Result<Object, Status> {
-        self.actor.update(self.target(&self.name), lease).await?.object.object()
+    async fn write(&self, mut lease: Object) -> Result<Object, Status> {
+        let written = match lease.resource_version().is_empty() {
+            true => {
+                lease.set_meta("name", self.name.as_str());
+                lease.set_meta("namespace", self.namespace);
+                self.actor.create(self.target(""), lease).await?
+            }
+            false => self.actor.update(self.target(&self.name), lease).await?,
+        };
+        written.object.object()
     }
 }

@@ -27,8 +27,8 @@
 //! # Reference
 //!
 //! `tools/leaderelection` of client-go, with its default times in Kubernetes, except that [`EXPIRY`] is shorter than the
-//! duration in the Lease. Unlike client-go, candidates follow the
-//! changes of the Lease, and the process of a former leader goes on as a candidate.
+//! duration in the Lease. Unlike client-go, candidates follow the changes of the Lease, and the process of a former leader
+//! goes on as a candidate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ use apimachinery::clock::{Clock, Rng};
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use apimachinery::time;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::record::Record;
 use super::term::{Leadership, Loops, Shared, Term};
@@ -72,11 +72,9 @@ pub(crate) trait Leases: Send + Sync + 'static {
     /// Reads the Lease, with its resourceVersion; None if it does not exist.
     fn read(&self) -> impl Future<Output = Result<Option<Object>, Status>> + Send;
 
-    /// Creates the Lease, and returns the stored object.
-    fn create(&self, lease: Object) -> impl Future<Output = Result<Object, Status>> + Send;
-
-    /// Replaces the Lease if its resourceVersion is that of `lease`, and returns the stored object.
-    fn update(&self, lease: Object) -> impl Future<Output = Result<Object, Status>> + Send;
+    /// Creates the Lease if `lease` has no resourceVersion. Otherwise replaces the Lease while its resourceVersion is that of
+    /// `lease`. Returns the stored object.
+    fn write(&self, lease: Object) -> impl Future<Output = Result<Object, Status>> + Send;
 }
 
 /// The result of an attempt to take or renew the Lease.
@@ -149,13 +147,8 @@ impl<L: Leases> Candidate<L> {
             }
         }
         let mut lease = stored.unwrap_or_default();
-        let is_new = lease.resource_version().is_empty();
         self.next_record(&Record::of(&lease)).write_to(&mut lease);
-        let written = match is_new {
-            true => self.leases.create(lease).await,
-            false => self.leases.update(lease).await,
-        };
-        match written {
+        match self.leases.write(lease).await {
             Ok(lease) => {
                 let written_at = self.clock.monotonic();
                 self.observe(&lease, written_at);
@@ -199,7 +192,7 @@ impl<L: Leases> Candidate<L> {
             transitions: held.transitions,
         };
         released.write_to(&mut lease);
-        self.leases.update(lease).await.map(drop)
+        self.leases.write(lease).await.map(drop)
     }
 
     fn observe(&mut self, lease: &Object, now: Duration) {
@@ -271,18 +264,17 @@ impl<L: Leases> Election<L> {
     pub(super) async fn run(mut self, start: impl Fn() -> Loops + Send + Sync) {
         let leadership = Arc::clone(&self.leadership);
         let Some(shared) = &leadership.shared else { return };
-        let mut resigns = shared.resigns.subscribe();
-        shared.runs.send_replace(true);
+        shared.election.begin();
         loop {
             let until = tokio::select! {
                 biased;
-                () = resigned(&mut resigns) => break,
+                () = shared.election.requested() => break,
                 until = self.acquire() => until,
             };
             tracing::info!(identity = self.candidate.identity, "this apid leads: its controllers start");
             leadership.begin_term(until);
             let loops = start();
-            let end = self.hold(shared, until, &mut resigns).await;
+            let end = self.hold(shared, until).await;
             leadership.end_term(loops).await;
             if end == TermEnd::Resigned {
                 break;
@@ -296,7 +288,7 @@ impl<L: Leases> Election<L> {
             }
             Err(_) => tracing::warn!("releasing the Lease of the controllers failed: no answer of the store"),
         }
-        shared.runs.send_replace(false);
+        shared.election.finish();
     }
 
     /// Returns the end of the term when this candidate has taken the Lease.
@@ -333,18 +325,13 @@ impl<L: Leases> Election<L> {
     }
 
     /// Renews the Lease until the term ends.
-    async fn hold(
-        &mut self,
-        shared: &Shared,
-        mut until: Duration,
-        resigns: &mut watch::Receiver<bool>,
-    ) -> TermEnd {
+    async fn hold(&mut self, shared: &Shared, mut until: Duration) -> TermEnd {
         let clock = Arc::clone(&self.candidate.clock);
         let mut next = clock.monotonic() + RETRY_PERIOD;
         loop {
             tokio::select! {
                 biased;
-                () = resigned(resigns) => return TermEnd::Resigned,
+                () = shared.election.requested() => return TermEnd::Resigned,
                 () = tokio::time::sleep(next.min(until).saturating_sub(clock.monotonic())) => {}
                 () = self.changed.notified() => {
                     if !self.candidate.is_changed().await {
@@ -377,11 +364,6 @@ impl<L: Leases> Election<L> {
             }
         }
     }
-}
-
-/// Waits until the apid resigns.
-async fn resigned(resigns: &mut watch::Receiver<bool>) {
-    let _ = resigns.wait_for(|resigns| *resigns).await;
 }
 
 impl Leadership {

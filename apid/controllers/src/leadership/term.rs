@@ -9,6 +9,8 @@ use serving::metrics::{Definition, Gauges, Metrics, Stability};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::orderly_end::OrderlyEnd;
+
 const STATUS: Definition = Definition::new(
     "leader_election_master_status",
     Stability::Alpha,
@@ -38,9 +40,8 @@ pub(super) struct Shared {
     pub(super) term_end: Mutex<Duration>,
     /// The number of writes of loops in progress.
     pub(super) writes: watch::Sender<usize>,
-    pub(super) resigns: watch::Sender<bool>,
-    /// Whether the election runs, so that the Lease may have to be released.
-    pub(super) runs: watch::Sender<bool>,
+    /// The end of the election, which releases the Lease.
+    pub(super) election: OrderlyEnd,
 }
 
 /// The tasks of the loops of a term. The tasks end when the value is dropped.
@@ -89,8 +90,7 @@ impl Leadership {
             clock,
             term_end: Mutex::new(Duration::ZERO),
             writes: watch::Sender::new(0),
-            resigns: watch::Sender::new(false),
-            runs: watch::Sender::new(false),
+            election: OrderlyEnd::default(),
         };
         Leadership { terms: watch::Sender::default(), shared: Some(shared) }
     }
@@ -135,9 +135,7 @@ impl Leadership {
     /// the Lease is released, at the latest after `limit`.
     pub async fn resign(&self, limit: Duration) {
         let Some(shared) = &self.shared else { return };
-        shared.resigns.send_replace(true);
-        let mut runs = shared.runs.subscribe();
-        if tokio::time::timeout(limit, runs.wait_for(|runs| !runs)).await.is_err() {
+        if !shared.election.request(limit).await {
             tracing::warn!(
                 "the Lease was not released in time; another apid takes over when the Lease expires"
             );

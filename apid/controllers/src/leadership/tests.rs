@@ -58,7 +58,7 @@ impl StoredLease {
         }
     }
 
-    async fn write(&self, op: Op) -> Result<Object, Status> {
+    async fn commit(&self, op: Op) -> Result<Object, Status> {
         let unavailable = || Status::unavailable("no answer", 1);
         let fault = *self.fault.lock();
         match fault {
@@ -120,13 +120,13 @@ impl Leases for StoredLease {
         Ok(row.map(|row| kinds::entry::decode(&row.value, row.revision).unwrap()))
     }
 
-    async fn create(&self, lease: Object) -> Result<Object, Status> {
-        self.write(Op::Create(kinds::entry::encode(&lease))).await
-    }
-
-    async fn update(&self, lease: Object) -> Result<Object, Status> {
-        let revision = Revision(lease.resource_version().parse().unwrap());
-        self.write(Op::Update(kinds::entry::encode(&lease), revision)).await
+    async fn write(&self, lease: Object) -> Result<Object, Status> {
+        let value = kinds::entry::encode(&lease);
+        self.commit(match lease.resource_version() {
+            "" => Op::Create(value),
+            version => Op::Update(value, Revision(version.parse().unwrap())),
+        })
+        .await
     }
 }
 
@@ -545,7 +545,7 @@ async fn leader_ends_its_loops_when_another_client_takes_the_lease() {
     let mut lease = one.lease.read().await.unwrap().unwrap();
     lease.part_mut("spec").insert("holderIdentity".to_owned(), "user".into());
     let other = StoredLease::new(&store, &manual_clock());
-    other.update(lease).await.unwrap();
+    other.write(lease).await.unwrap();
     one.changed.notify_one();
     one.wait_until(false).await;
     one.wait_for_no_loop().await;

@@ -31,12 +31,13 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use storage::{Error, Op, Row, Store, Watch};
-use tokio::sync::watch;
+use storage::{Change, Error, Op, Row, Store};
 
 use super::{AdvertisedServer, StartObject, ensure_all, with_desired_fields};
 use crate::ControllerState;
 use crate::actor::Actor;
+use crate::reflector::follow_keys;
+use crate::runner::{Reconcile, Requeue, Runner};
 use crate::stored;
 use verbs::addresses::family;
 
@@ -46,8 +47,6 @@ pub const LEASE_KEYS: &str = "/masterleases/";
 pub const LEASE_LIFETIME: Duration = Duration::from_secs(15);
 /// Interval of the renewals and checks.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Pause after a failure.
-const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// The port of servers whose keys have no port.
 const USUAL_PORT: u16 = 6443;
 /// The namespace of the Service.
@@ -126,80 +125,94 @@ pub(super) fn objects(
     ]
 }
 
-/// Keeps this server in the endpoints until [`Registration::end`]. Returns at once for an apid with an embedded store.
+/// Keeps this server in the endpoints until [`ControllerState::end_registration`]. Returns at once for an apid with an embedded store.
 pub async fn run(state: Arc<ControllerState>, published: AdvertisedServer, reconciler: EndpointReconciler) {
     let store = Arc::clone(&state.api_state.store);
     let (Some(address), true) = (published.address, store.is_shared()) else { return };
     if reconciler == EndpointReconciler::None || published.ranges.is_empty() {
         return;
     }
-    let registration = &state.registration;
-    let ends = registration.begin();
-    let server = Server {
-        actor: state.apiserver(),
-        store,
-        key: key_of(address, published.port),
-        address,
-        port: published.port,
-    };
-    server.serve(reconciler, ends).await;
-    registration.finish();
+    state.registration.begin();
+    let runner = Runner::new(&state, "apiserver_endpoints").start_with(());
+    let (queue, of_end) = (runner.queue(), Arc::clone(&state));
+    let mut runner = runner.source(async move {
+        of_end.registration.requested().await;
+        queue.add(());
+    });
+    if reconciler == EndpointReconciler::Lease {
+        let (queue, store) = (runner.queue(), Arc::clone(&store));
+        runner = runner.source(async move {
+            let is_other_server = |change: &Change| change.old.is_none() || change.new.is_none();
+            follow_keys(&*store, LEASE_KEYS, |change| {
+                if change.is_none_or(is_other_server) {
+                    queue.add(());
+                }
+            })
+            .await;
+        });
+    }
+    let key = key_of(address, published.port);
+    let port = published.port;
+    let (actor, of_server) = (state.apiserver(), Arc::clone(&state));
+    let server = Server { actor, state: of_server, store, reconciler, key, address, port };
+    tokio::select! {
+        () = runner.run(Arc::new(server)) => {}
+        () = state.registration.finished() => {}
+    }
 }
 
 /// This server, and its access to the endpoints.
 struct Server {
     actor: Actor,
+    state: Arc<ControllerState>,
     store: Arc<dyn Store>,
+    reconciler: EndpointReconciler,
     key: String,
     address: IpAddr,
     port: u16,
 }
 
-impl Server {
-    async fn serve(&self, reconciler: EndpointReconciler, mut ends: watch::Receiver<bool>) {
-        let mut keys = None;
-        let mut next_renewal = tokio::time::Instant::now();
-        loop {
-            let is_due = tokio::time::Instant::now() >= next_renewal;
-            if is_due {
-                next_renewal = tokio::time::Instant::now() + INTERVAL;
-            }
-            if let Err(status) = self.reconcile(reconciler, is_due).await {
-                tracing::warn!(reason = %status, "the endpoints of the API are not up to date; retrying");
-                next_renewal = tokio::time::Instant::now() + RETRY_INTERVAL;
-            }
-            tokio::select! {
-                biased;
-                _ = ends.wait_for(|ends| *ends) => break,
-                () = tokio::time::sleep_until(next_renewal) => {}
-                () = self.wait_for_other_server(&mut keys), if reconciler == EndpointReconciler::Lease => {}
-            }
-        }
-        if let Err(status) = self.withdraw(reconciler).await {
-            tracing::warn!(reason = %status, "this server is not removed from the endpoints of the API");
-        }
-    }
+impl Reconcile for Server {
+    type Key = ();
 
-    /// Renews the key of this server if that is due, and writes the endpoints if they differ.
-    async fn reconcile(&self, reconciler: EndpointReconciler, is_due: bool) -> Result<(), Status> {
-        let addresses = match reconciler {
+    async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
+        let ends = self.state.registration.is_requested();
+        let is_current = if ends { self.withdraw().await } else { self.register().await };
+        Ok(match is_current {
+            Ok(true) if ends => {
+                self.state.registration.finish();
+                Requeue::No
+            }
+            Ok(true) => Requeue::After(INTERVAL),
+            // The back-off of a failure is longer than the lifetime of the key.
+            Ok(false) => Requeue::Poll,
+            Err(status) => {
+                tracing::warn!(reason = %status, "the endpoints of the API are not up to date; retrying");
+                Requeue::Poll
+            }
+        })
+    }
+}
+
+impl Server {
+    /// Renews the key of this server, and writes the endpoints if they differ. Returns whether the endpoints are current.
+    async fn register(&self) -> Result<bool, Status> {
+        let addresses = match self.reconciler {
             EndpointReconciler::Lease => {
-                if is_due {
-                    self.renew().await.map_err(stored::unavailable)?;
-                }
+                self.renew().await.map_err(stored::unavailable)?;
                 self.registered().await.map_err(stored::unavailable)?
             }
             EndpointReconciler::MasterCount(count) => {
                 counted(self.published().await?, (self.address, self.port), count)
             }
-            EndpointReconciler::None => return Ok(()),
+            EndpointReconciler::None => return Ok(true),
         };
-        self.publish(&addresses).await
+        Ok(self.publish(&addresses).await)
     }
 
-    /// Removes this server from the endpoints.
-    async fn withdraw(&self, reconciler: EndpointReconciler) -> Result<(), Status> {
-        let addresses = match reconciler {
+    /// Removes this server from the endpoints. Returns whether the endpoints are current.
+    async fn withdraw(&self) -> Result<bool, Status> {
+        let addresses = match self.reconciler {
             EndpointReconciler::Lease => {
                 let row = self.store.get(&self.key, None).await.map_err(stored::unavailable)?;
                 if let Some(row) = row {
@@ -212,20 +225,16 @@ impl Server {
                 addresses.remove(&(self.address, self.port));
                 addresses
             }
-            EndpointReconciler::None => return Ok(()),
+            EndpointReconciler::None => return Ok(true),
         };
-        self.publish(&addresses).await
+        Ok(self.publish(&addresses).await)
     }
 
-    async fn publish(&self, addresses: &Addresses) -> Result<(), Status> {
+    /// Writes the endpoints if they differ. Returns false if a write failed; [`ensure_all`] has logged the failure, unless
+    /// another server wrote the endpoints at the same time.
+    async fn publish(&self, addresses: &Addresses) -> bool {
         let names = &self.actor.api_state().names;
-        let failed = ensure_all(&self.actor, objects(names.api_service, addresses, names)).await;
-        match failed.is_empty() {
-            true => Ok(()),
-            false => {
-                Err(Status::unavailable("the endpoints were written by another server at the same time", 1))
-            }
-        }
+        ensure_all(&self.actor, objects(names.api_service, addresses, names)).await.is_empty()
     }
 
     /// Writes the key of this server.
@@ -276,27 +285,6 @@ impl Server {
         let collection = stored::core(api_state, "endpoints")?;
         let endpoints = stored::get_decodable(&collection, DEFAULT, api_state.names.api_service).await?;
         Ok(endpoints.as_ref().map(addresses_of).unwrap_or_default())
-    }
-
-    /// Waits until a key of a server is created or removed. A watch that fails is begun again at the next call.
-    async fn wait_for_other_server(&self, keys: &mut Option<Box<dyn Watch>>) {
-        if keys.is_none() {
-            match self.store.watch(LEASE_KEYS, self.store.revision()).await {
-                // A server may have come or gone before the watch.
-                Ok(watch) => *keys = Some(watch),
-                Err(_) => return std::future::pending().await,
-            }
-            return;
-        }
-        while let Some(watch) = keys {
-            match watch.next().await {
-                Ok(changes) if changes.iter().any(|change| change.old.is_none() || change.new.is_none()) => {
-                    return;
-                }
-                Ok(_) => {}
-                Err(_) => *keys = None,
-            }
-        }
     }
 }
 
