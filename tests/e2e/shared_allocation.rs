@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use prerequisites::etcd::{EtcdServer, Release};
 use serde_json::{Value, json};
-use tests::harness::{Client, ControlPlane, Options, TestResponse, eventually};
+use tests::harness::{Client, Cluster, Options, TestResponse, eventually};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -13,9 +12,8 @@ const QUOTA: &str = "/api/v1/namespaces/default/resourcequotas/limits";
 const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints/kubernetes";
 const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
 
-fn options(server: &EtcdServer) -> Options {
+fn options() -> Options {
     Options::kubernetes()
-        .flag(&format!("--etcd-servers={}", server.url()))
         .flag("--service-cluster-ip-range=10.7.0.0/26")
         .flag("--service-node-port-range=30000-30009")
 }
@@ -54,10 +52,8 @@ fn outcomes(responses: &[TestResponse], pointer: &str, rejection: &str) -> (BTre
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_servers_give_each_address_and_node_port_once() {
-    let Some(server) = EtcdServer::start(Release::Current, &[]) else { return };
-    let first = ControlPlane::start(options(&server)).await;
-    let second = ControlPlane::start(options(&server)).await;
-    let clients = [first.admin(), second.admin()];
+    let Some(cluster) = Cluster::start_with(options(), 2, 1).await else { return };
+    let clients = [cluster.server(0).admin(), cluster.server(1).admin()];
     let services = (0..200).map(|number| service(&format!("s{number}"), "ClusterIP")).collect();
     let responses = create_all(&clients, SERVICES, services).await;
     let (addresses, rejected) = outcomes(&responses, "/spec/clusterIP", "range is full");
@@ -97,10 +93,8 @@ async fn two_servers_give_each_address_and_node_port_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_servers_admit_as_many_objects_as_a_quota_allows() {
-    let Some(server) = EtcdServer::start(Release::Current, &[]) else { return };
-    let first = ControlPlane::start(options(&server)).await;
-    let second = ControlPlane::start(options(&server)).await;
-    let clients = [first.admin(), second.admin()];
+    let Some(cluster) = Cluster::start_with(options(), 2, 1).await else { return };
+    let clients = [cluster.server(0).admin(), cluster.server(1).admin()];
     let quota = json!({"metadata": {"name": "limits"}, "spec": {"hard": {"secrets": "20"}}});
     clients[0].post("/api/v1/namespaces/default/resourcequotas", &quota).await.expect(201);
     let wait_for_usage = async |used: &str| {
@@ -127,9 +121,11 @@ async fn two_servers_admit_as_many_objects_as_a_quota_allows() {
     }
 }
 
-/// The addresses in the Endpoints and in the EndpointSlice.
+/// The sorted addresses in the Endpoints, and those in the EndpointSlice.
 async fn addresses(client: &Client) -> (Vec<String>, Vec<String>) {
-    let texts = |list: Vec<Value>| list.iter().filter_map(|ip| ip.as_str().map(str::to_owned)).collect();
+    let texts = |list: Vec<Value>| -> Vec<String> {
+        list.iter().filter_map(|ip| ip.as_str().map(str::to_owned)).collect()
+    };
     let endpoints = client.get(ENDPOINTS).await.json();
     let subsets = endpoints["subsets"].as_array().cloned().unwrap_or_default();
     let of_subset = |subset: &Value| subset["addresses"].as_array().cloned().unwrap_or_default();
@@ -137,42 +133,38 @@ async fn addresses(client: &Client) -> (Vec<String>, Vec<String>) {
     let slice = client.get(SLICE).await.json();
     let in_slice = slice["endpoints"].as_array().cloned().unwrap_or_default();
     let in_slice = in_slice.iter().map(|endpoint| endpoint["addresses"][0].clone()).collect();
-    (texts(in_endpoints), texts(in_slice))
+    let mut in_endpoints = texts(in_endpoints);
+    in_endpoints.sort();
+    (in_endpoints, texts(in_slice))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_of_the_api_list_the_running_servers() {
-    let Some(server) = EtcdServer::start(Release::Current, &[]) else { return };
-    let options = |address: &str| options(&server).flag(&format!("--advertise-address={address}"));
-    let mut first = ControlPlane::start(options("192.0.2.1")).await;
-    let mut second = ControlPlane::start(options("192.0.2.2")).await;
-    let admin = first.admin();
+    let both = ["192.0.2.1", "192.0.2.2"];
+    let options = both.map(|address| options().flag(&format!("--advertise-address={address}")));
+    let Some(mut cluster) = Cluster::start_each(options.into(), 1).await else { return };
+    let admin = cluster.server(0).admin();
     let wait_for = async |client: &Client, expected: &[&str], limit: Duration| {
         let begin = Instant::now();
         loop {
             let (in_endpoints, in_slice) = addresses(client).await;
             // The ports of the test differ, and a slice has the endpoints of one port.
-            if in_endpoints.iter().collect::<BTreeSet<_>>()
-                == expected.iter().map(|ip| (*ip).to_owned()).collect::<Vec<_>>().iter().collect()
-                && in_slice.first().map(String::as_str) == expected.first().copied()
-            {
+            if in_endpoints == expected && in_slice.first().map(String::as_str) == expected.first().copied() {
                 return;
             }
             assert!(begin.elapsed() < limit, "{expected:?} within {limit:?}: {in_endpoints:?} {in_slice:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let both = ["192.0.2.1", "192.0.2.2"];
     wait_for(&admin, &both, Duration::from_secs(10)).await;
-    second.kill();
+    cluster.server_mut(1).kill();
     wait_for(&admin, &both[..1], Duration::from_secs(25)).await;
-    second.launch().await;
+    cluster.launch(1).await;
     wait_for(&admin, &both, Duration::from_secs(10)).await;
     // The end of a server in order removes it at once.
-    first.stop().await;
-    wait_for(&second.admin(), &both[1..], Duration::from_secs(5)).await;
-    let etcd = format!("--etcd-servers={}", server.url());
-    second.relaunch_with(&[&etcd, "--advertise-address=192.0.2.2", "--endpoint-reconciler-type=none"]).await;
-    first.launch().await;
-    wait_for(&first.admin(), &both[..1], Duration::from_secs(10)).await;
+    cluster.server_mut(0).stop().await;
+    wait_for(&cluster.server(1).admin(), &both[1..], Duration::from_secs(5)).await;
+    cluster.server_mut(1).relaunch_with_further("--endpoint-reconciler-type=none").await;
+    cluster.launch(0).await;
+    wait_for(&cluster.server(0).admin(), &both[..1], Duration::from_secs(10)).await;
 }

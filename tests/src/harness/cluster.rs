@@ -99,12 +99,8 @@ impl Cluster {
     pub fn isolate_member(&self, member: usize) {
         let network = self.network.as_ref().expect("a cluster with a network");
         for (number, relay) in network.peers.iter().enumerate() {
-            match number == member {
-                true => (0..network.peers.len())
-                    .filter(|other| *other != member)
-                    .for_each(|other| relay.stop(other)),
-                false => relay.stop(member),
-            }
+            let is_cut = |party: &usize| (*party == member) != (number == member);
+            (0..network.peers.len()).filter(is_cut).for_each(|party| relay.stop(party));
         }
     }
 

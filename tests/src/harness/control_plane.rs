@@ -8,7 +8,7 @@ use std::time::Duration;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use serving::certs::Authority;
+use serving::certs::{Authority, PemPair};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -204,6 +204,13 @@ impl ControlPlane {
         self.authd_pids().into_iter().filter(send).collect()
     }
 
+    /// Stops apid and starts it again on the same data, with a further flag.
+    pub async fn relaunch_with_further(&mut self, flag: &str) {
+        self.stop().await;
+        self.options.flags.push(flag.to_owned());
+        self.launch().await;
+    }
+
     /// Returns the process id of apid.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("apid runs").id()
@@ -230,10 +237,21 @@ impl ControlPlane {
 
     /// Returns a client with a certificate of the authority that the server trusts.
     pub fn certificate(&self, user: &str, groups: &[&str]) -> Client {
+        let pair = self.certificate_pair(user, groups);
+        Client::with_certificate(self.port, &pair.cert, &pair.key)
+    }
+
+    /// Returns a client with a certificate that verifies the server by the authorities in a file.
+    pub fn verifying(&self, user: &str, groups: &[&str], authorities: &Path) -> Client {
+        let pair = self.certificate_pair(user, groups);
+        let authorities = fs::read_to_string(authorities).expect("the authorities");
+        Client::verifying(self.port, &pair.cert, &pair.key, &authorities)
+    }
+
+    fn certificate_pair(&self, user: &str, groups: &[&str]) -> PemPair {
         let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
         let pair = self.authority.client(user, &groups, Duration::from_secs(3600), Timestamp::now());
-        let pair = pair.expect("a client certificate");
-        Client::with_certificate(self.port, &pair.cert, &pair.key)
+        pair.expect("a client certificate")
     }
 
     /// Returns a client without credentials.
