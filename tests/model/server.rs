@@ -68,8 +68,9 @@ impl Servers {
 
     /// Whether a response says nothing, because a part of the servers fails, and counts the response.
     pub fn is_undecided(&self, code: u16) -> bool {
-        let counter = self.undecided.as_ref().filter(|_| code >= 500);
-        counter.is_some_and(|counter| counter.fetch_add(1, Ordering::SeqCst) < u64::MAX)
+        let Some(counter) = self.undecided.as_ref().filter(|_| code >= 500) else { return false };
+        counter.fetch_add(1, Ordering::SeqCst);
+        true
     }
 
     /// Returns the number of responses that said nothing.
