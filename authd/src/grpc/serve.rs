@@ -24,7 +24,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serving::listener::{AcceptedConnection, Listener};
+use serving::listener::{ACCEPT_PAUSE, AcceptedConnection, Listener};
 use serving::local::LocalStream;
 use serving::mutual_tls::MutualTlsServer;
 use serving::single_task::run_as_single_task;
@@ -40,9 +40,6 @@ use super::Services;
 const DECISIONS: &str = "/auth.v1.Decide/Stream";
 /// HTTP/2 flow-control window in bytes, so that apid can send a burst of requests without a wait.
 const WINDOW: u32 = 4 * 1024 * 1024;
-/// Pause after a failed accept. While the process has no file descriptors left, each accept fails at once.
-const PAUSE: Duration = Duration::from_millis(50);
-
 /// Interval of the pings on TCP, which find an apid whose machine has ended.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Time within which an apid must answer a ping.
@@ -107,7 +104,7 @@ async fn serve_tcp(listener: Listener, tls: Arc<MutualTlsServer>, services: Serv
 
 async fn pause_after(error: &std::io::Error) {
     tracing::warn!(%error, "accept failed; retrying");
-    tokio::time::sleep(PAUSE).await;
+    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// Serves a connection until its end. `keep_alive` is the interval of the pings.

@@ -11,8 +11,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// Pause after a failed accept. While the process has no file descriptors left, each accept fails at once.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Bound listener.
 #[derive(Debug)]

@@ -58,7 +58,7 @@ pub use crate::connection_closer::ConnectionCloser;
 use crate::connection_limits::{self, ConnectionPermit, Connections, Handshakes};
 pub use crate::connection_limits::{ConnectionSlot, KeptConnection};
 use crate::fair_stream::FairStream;
-use crate::listener::{AcceptedConnection, Listener};
+use crate::listener::{ACCEPT_PAUSE, AcceptedConnection, Listener};
 use crate::metrics::Counter;
 use crate::plain_http::{self, FirstByte};
 use crate::request_head;
@@ -207,8 +207,6 @@ const MAX_STALL: Duration = Duration::from_secs(1);
 const MIN_PROGRESS: u64 = 64 * 1024;
 /// Interval of checks for stalled connections while the server drains.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Pause after an accept that failed for lack of resources.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Minimum interval between log lines about failed accepts.
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
