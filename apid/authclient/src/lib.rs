@@ -186,6 +186,11 @@ impl Auth {
         AuthStats { decisions, decision_bytes, mirror_lag, is_mirror_synced }
     }
 
+    /// Logs each outage of authd and its end; never returns.
+    pub async fn log_outages(&self) {
+        self.connection.log_outages(&self.options.servers).await;
+    }
+
     /// Sends the policy objects of a store to authd, and performs authd's writes; never returns.
     pub async fn run_mirror(self: Arc<Self>, store: Arc<dyn Store>, writer: Arc<dyn PolicyWriter>) {
         let AuthOptions { instance, names, .. } = self.options.clone();

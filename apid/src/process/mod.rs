@@ -47,7 +47,7 @@ use tokio::sync::{oneshot, watch};
 use crate::build_info::BUILD_INFO;
 use crate::config::{Config, STORE, StorageFlags};
 use crate::console::fail;
-use authclient::{Auth, AuthOptions, AuthdServer, PolicyRevisions, Reductions};
+use authclient::{Auth, AuthOptions, PolicyRevisions, Reductions};
 use authd::ProcessAuthd;
 use controllers::start_objects::AdvertisedServer;
 use controllers::{self, AdmissionWrites, ControllerOptions, ControllerState, ServerIdentity};
@@ -446,9 +446,8 @@ async fn run_until_stopped(
     definitions: Arc<controllers::DefinitionController>,
     retries: &StartRetries,
 ) -> Result<(), ProcessError> {
-    let servers = authd.servers().to_vec();
     let background_work = async {
-        start_background_work(state, config, address, servers, progress, definitions, retries).await?;
+        start_background_work(state, config, address, progress, definitions, retries).await?;
         std::future::pending().await
     };
     tokio::select! {
@@ -464,7 +463,6 @@ async fn start_background_work(
     state: &Arc<ControllerState>,
     config: &Config,
     bound: SocketAddr,
-    servers: Vec<AuthdServer>,
     progress: &Arc<Progress>,
     definitions: Arc<controllers::DefinitionController>,
     retries: &StartRetries,
@@ -474,7 +472,7 @@ async fn start_background_work(
     retries.run(async || controllers::namespaces::ensure_built_in(state).await.map_err(failure)).await?;
     progress.complete_namespaces();
     let auth = Arc::clone(&api_state.auth);
-    tokio::spawn(async move { auth.connection().log_outages(&servers).await });
+    tokio::spawn(async move { auth.log_outages().await });
     let writer = Arc::new(controllers::PolicyWrites::new(Arc::clone(state)));
     let mirror_auth = Arc::clone(&api_state.auth);
     tokio::spawn(mirror_auth.run_mirror(Arc::clone(&api_state.store), writer));

@@ -23,7 +23,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl AuthdConnection {
     /// Logs each outage of authd and its end; never returns.
-    pub async fn log_outages(&self, servers: &[AuthdServer]) {
+    pub(crate) async fn log_outages(&self, servers: &[AuthdServer]) {
         let authd = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let mut schedule = OutageSchedule::default();
         loop {
