@@ -220,21 +220,11 @@ impl AuthdSupervisor {
 
 impl AuthdCommand {
     fn start(&self) -> io::Result<Child> {
-        Command::new(&self.program)
-            .args(&self.arguments)
-            .stdin(Stdio::piped())
-            .kill_on_drop(true)
-            // The service manager expects notifications of apid alone.
-            .env_remove("NOTIFY_SOCKET")
-            .env_remove("WATCHDOG_USEC")
-            .env_remove("WATCHDOG_PID")
-            // With its own process group, authd gets no Ctrl-C of the terminal: apid stops it at the right
-            // time.
-            .process_group(0)
-            .spawn()
-            .map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot start {}: {error}", self.program.display()))
-            })
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::piped());
+        spawn_child(&mut command).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot start {}: {error}", self.program.display()))
+        })
     }
 
     /// Returns when authd is unresponsive. `started_at` is the monotonic time of the start of authd.
@@ -340,8 +330,22 @@ async fn kill(child: &mut Child) -> io::Result<ExitStatus> {
     child.wait().await
 }
 
-/// Whether authd rejected its command line or a file that it names.
-fn has_rejected_command_line(status: &ExitStatus) -> bool {
+/// Starts a child that ends when the handle is dropped, at the latest.
+///
+/// With its own process group, the child gets no Ctrl-C of the terminal: this process stops it at the right time. The service
+/// manager expects notifications of this process alone.
+pub(crate) fn spawn_child(command: &mut Command) -> io::Result<Child> {
+    command
+        .kill_on_drop(true)
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("WATCHDOG_USEC")
+        .env_remove("WATCHDOG_PID")
+        .process_group(0)
+        .spawn()
+}
+
+/// Whether a child rejected its command line or a file that it names.
+pub(crate) fn has_rejected_command_line(status: &ExitStatus) -> bool {
     status.code() == Some(i32::from(EXIT_USAGE))
 }
 

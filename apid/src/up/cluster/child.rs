@@ -10,9 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 
-use crate::config::EXIT_USAGE;
 use crate::console::print;
 use crate::parent_death;
+use crate::spawn::{has_rejected_command_line, spawn_child};
 
 /// Pause before the next start of a process that has ended.
 const RESTART_PAUSE: Duration = Duration::from_secs(2);
@@ -36,13 +36,12 @@ impl Program {
         let own = std::env::current_exe()?;
         let mut command = Command::new(own);
         command.arg(parent_death::COMMAND).arg(std::process::id().to_string()).arg(&self.path);
-        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null());
         if let Some(path) = &self.log {
             let log = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
             command.stderr(log);
         }
-        // With its own process group, the process gets no Ctrl-C of the terminal: this process stops it at the right time.
-        command.process_group(0).spawn()
+        spawn_child(&mut command)
     }
 
     /// The log as a hint in a message.
@@ -97,10 +96,6 @@ pub(super) async fn supervise(
 /// Waits for the stop, or for the end of its sender.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-fn has_rejected_command_line(status: &ExitStatus) -> bool {
-    status.code() == Some(i32::from(EXIT_USAGE))
 }
 
 /// Ends a process with SIGTERM, and kills it after a time.
