@@ -17,8 +17,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::Components;
-use super::{Caller, status};
+use super::{Caller, Components, status};
 use crate::controllers::policy::PolicyControllers;
 use crate::controllers::tokens::TokenControllers;
 use crate::mirror::{Contents, Feed, FeedError, UpdateEffect};

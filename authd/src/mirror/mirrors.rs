@@ -75,8 +75,8 @@ mod tests {
         assert!(first.at_least(7).policy().is_ok());
         assert!(second.at_least(0).policy().is_err(), "the second apid has sent no snapshot");
         assert_eq!((mirrors.all().len(), *complete.borrow()), (2, 1));
-        let mut other = second.begin();
-        other.synced(3).unwrap();
+        let mut second_feed = second.begin();
+        second_feed.synced(3).unwrap();
         assert_eq!(*complete.borrow(), 2);
         drop((feed, first));
         assert_eq!((mirrors.all().len(), *complete.borrow()), (1, 1));
