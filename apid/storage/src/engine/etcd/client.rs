@@ -581,23 +581,8 @@ mod tests {
 
     #[tokio::test]
     async fn member_without_quorum_stays_unhealthy() {
-        use prerequisites::etcd::{EtcdServer, Release};
-        let ports: Vec<u16> = (0..2)
-            .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect::<Vec<_>>()
-            .iter()
-            .map(|listener| listener.local_addr().unwrap().port())
-            .collect();
-        let cluster =
-            format!("--initial-cluster=m0=http://127.0.0.1:{},m1=http://127.0.0.1:{}", ports[0], ports[1]);
-        let start = |number: usize| {
-            let (name, peer) = (format!("--name=m{number}"), format!("http://127.0.0.1:{}", ports[number]));
-            let (listen, advertise) =
-                (format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}"));
-            EtcdServer::start(Release::Current, &[&name, &listen, &advertise, &cluster])
-        };
-        let (Some(first), Some(mut second)) = (start(0), start(1)) else { return };
-        let urls = [first.url().to_owned()];
+        let Some(mut cluster) = prerequisites::etcd::EtcdCluster::start(2) else { return };
+        let urls = [cluster.member(0).url().to_owned()];
         let client = Client::new(&urls, None, b"/health".to_vec(), Arc::new(())).unwrap();
         let begin = tokio::time::Instant::now();
         let recovers = async || {
@@ -608,13 +593,13 @@ mod tests {
         };
         client.record_failure(&urls[0]);
         recovers().await;
-        second.kill();
+        cluster.member(1).kill();
         client.record_failure(&urls[0]);
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(client.members[0].is_unhealthy(), "the member has no leader");
         let status = client.statuses().await.pop().unwrap().1;
         assert!(status.is_ok(), "the member itself answers: {status:?}");
-        second.restart();
+        cluster.member(1).restart();
         recovers().await;
     }
 }
