@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::harness::{Client, Cluster, DEADLINE, Relay, TestResponse, eventually};
+use tests::harness::{Client, Cluster, DEADLINE, Relay, TestResponse, eventually, request_body};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 
@@ -201,10 +201,10 @@ impl PersistentClient {
             "content-type",
             if method == "PATCH" { "application/merge-patch+json" } else { "application/json" },
         )];
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let body = request_body(body);
         let mut is_repeated = false;
         loop {
-            match self.0.try_request(method, path, &headers, body.as_bytes()).await {
+            match self.0.try_request(method, path, &headers, &body).await {
                 Ok(response) => return (response, is_repeated),
                 Err(error) => println!("reconnect: {method} {path}: {error}"),
             }

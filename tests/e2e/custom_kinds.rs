@@ -34,14 +34,7 @@ async fn define(plane: &ControlPlane) -> String {
     let definitions = format!("{}/customresourcedefinitions", plane.api("apiextensions", "v1"));
     admin.post(&definitions, &definition()).await.expect(201);
     let path = format!("{definitions}/widgets.shop.example.com");
-    eventually("the condition Established", || async {
-        let definition = admin.get(&path).await.expect(200);
-        let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is_established =
-            |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
-        conditions.iter().any(is_established).then_some(())
-    })
-    .await;
+    admin.wait_until_established(&path).await;
     // An established kind is served at once.
     admin.get("/apis/shop.example.com/v1/widgets").await.expect(200);
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use tests::harness::{ControlPlane, Options, Session, TestResponse};
+use tests::harness::{ControlPlane, Options, Session, TestResponse, request_body};
 
 use super::fresh_policy::{env_number, seed};
 
@@ -103,8 +103,8 @@ struct Caller {
 
 impl Caller {
     async fn send(&mut self, request: &TestRequest) -> TestResponse {
-        let body = if request.body.is_null() { String::new() } else { request.body.to_string() };
-        self.session.request(request.method, &request.path, body.as_bytes()).await.expect("a response")
+        let body = request_body(&request.body);
+        self.session.request(request.method, &request.path, &body).await.expect("a response")
     }
 
     /// Sends all requests `times` times, so that later responses come from cached decisions. Returns the

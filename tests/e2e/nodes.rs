@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use tests::harness::{Client, ControlPlane, Options};
+use tests::harness::{Client, ControlPlane, Options, request_body};
 
 const GROUP: &str = "system:nodes";
 const MERGE: &str = "application/merge-patch+json";
@@ -51,8 +51,7 @@ async fn check(client: &Client, rows: &[(&str, u16)]) {
 
 async fn expect_status(client: &Client, method: &str, path: &str, body: &Value, status: u16) -> Value {
     let kind = if method == "PATCH" { MERGE } else { "application/json" };
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let answer = client.request(method, path, &[("content-type", kind)], &body).await;
+    let answer = client.request(method, path, &[("content-type", kind)], &request_body(body)).await;
     assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
     answer.json()
 }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tests::harness::{Cluster, Options, Session, TestResponse, eventually};
+use tests::harness::{Cluster, Options, Session, TestResponse, eventually, request_body};
 
 use super::fresh_policy::env_number;
 
@@ -25,8 +25,7 @@ struct Connection(Session);
 
 impl Connection {
     async fn send(&mut self, method: &str, path: &str, body: &Value) -> TestResponse {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        self.0.request(method, path, &body).await.expect("a response")
+        self.0.request(method, path, &request_body(body)).await.expect("a response")
     }
 
     async fn expect(&mut self, status: u16, method: &str, path: &str, body: &Value) -> Value {
@@ -255,15 +254,8 @@ async fn namespaces_and_definitions_of_one_server_hold_at_another() {
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
         });
         first.expect(201, "POST", DEFINITIONS, &definition).await;
-        let begin = Instant::now();
-        loop {
-            let found = first.get(200, &format!("{DEFINITIONS}/{plural}.example.com")).await;
-            let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            if conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True") {
-                break;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(20), "{found}");
-        }
+        let definer = cluster.server(usize::from(round % 2 == 0)).admin();
+        definer.wait_until_established(&format!("{DEFINITIONS}/{plural}.example.com")).await;
         let thing = json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "one"}});
         second.expect(201, "POST", &format!("/apis/example.com/v1/{plural}"), &thing).await;
         let resources = second.get(200, "/apis/example.com/v1").await;

@@ -3,7 +3,6 @@
 //! `ROUNDS` sets the number of rounds of the trial (default 300).
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -11,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use apimachinery::clock::{Clock as _, SystemClock};
-use prerequisites::etcd::{EtcdServer, Release};
+use prerequisites::etcd::{EtcdServer, Release, free_port};
 use serde_json::{Value, json};
 use serving::certs::{Authority, PemPair};
 use tempfile::TempDir;
-use tests::harness::{Client, ControlPlane, Options, TestResponse, eventually, program};
+use tests::harness::{Client, ControlPlane, Options, TestResponse, eventually, program, request_body};
 use tokio::time::Instant;
 
 use super::fresh_policy::env_number;
@@ -77,8 +76,7 @@ struct SharedAuthd {
 impl SharedAuthd {
     /// An authd that is not started.
     fn new(installation: &Installation, number: usize) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = port.expect("a free port").port();
+        let port = free_port();
         let flags = vec![
             format!("--listen-address=127.0.0.1:{port}"),
             installation.flag("listen-cafile", "authd-ca.crt"),
@@ -118,10 +116,10 @@ impl Drop for SharedAuthd {
 
 /// Repeats a request while it has no decision; the time without a decision is bounded.
 async fn decided(client: &Client, method: &str, path: &str, body: &Value) -> TestResponse {
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let begin = Instant::now();
     loop {
-        let response = client.try_request(method, path, &[], &body).await.expect("apid answers");
+        let response =
+            client.try_request(method, path, &[], &request_body(body)).await.expect("apid answers");
         if response.status != 503 {
             return response;
         }
@@ -220,13 +218,9 @@ async fn apid_without_an_accepted_certificate_gets_no_decision() {
     let ports = [authds[0].port, authds[1].port];
     let stranger = ControlPlane::new_stopped(installation.apid(&etcd, ports, "alice"));
     let log = File::create(installation.dir.path().join("stranger.log")).expect("a log");
-    let mut child = stranger
-        .command()
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .expect("apid starts");
+    let mut command = tokio::process::Command::from(stranger.command());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
+    let _child = command.spawn().expect("apid starts");
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     eventually("authd refuses the certificate", || async {
         let is_refused = read(&authds[0].log).contains("client certificate with another common name refused");
@@ -234,7 +228,5 @@ async fn apid_without_an_accepted_certificate_gets_no_decision() {
         (is_refused && is_logged).then_some(())
     })
     .await;
-    let _ = child.kill();
-    let _ = child.wait();
     planes[1].admin().get(MAPS).await.expect(200);
 }

@@ -243,12 +243,7 @@ async fn api_service_with_server_precedes_a_definition_until_it_is_deleted() {
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     admin.post(definitions, &definition).await.expect(201);
     let path = format!("{definitions}/flavors.flavors.example.com");
-    eventually("the definition is established", || async {
-        let conditions = admin.get(&path).await.json()["status"]["conditions"].clone();
-        let mut established = conditions.as_array()?.iter().filter(|entry| entry["type"] == "Established");
-        established.next().filter(|entry| entry["status"] == "True").map(drop)
-    })
-    .await;
+    admin.wait_until_established(&path).await;
     admin.post(FLAVORS, &flavor("remote", "sweet")).await.expect(201);
     let service = format!("{SERVICES}/v1.flavors.example.com");
     let condition = admin.get(&service).await.expect(200)["status"]["conditions"][0].clone();

@@ -45,6 +45,11 @@ pub struct TestResponse {
     pub body: Bytes,
 }
 
+/// Returns the body of a request with an object; null is an empty body.
+pub fn request_body(object: &Value) -> Vec<u8> {
+    if object.is_null() { Vec::new() } else { object.to_string().into_bytes() }
+}
+
 impl TestResponse {
     /// Returns the body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
@@ -124,6 +129,18 @@ impl Client {
     /// Waits until GET responds with 404.
     pub async fn wait_until_deleted(&self, path: &str) {
         eventually(path, || async { (self.get(path).await.status == 404).then_some(()) }).await;
+    }
+
+    /// Waits until the CustomResourceDefinition at a path has the condition Established.
+    pub async fn wait_until_established(&self, path: &str) {
+        let is_established =
+            |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+        eventually("the condition Established", || async {
+            let definition = self.get(path).await.expect(200);
+            let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(is_established).then_some(())
+        })
+        .await;
     }
 
     /// Sends any request; panics without a response.

@@ -13,7 +13,7 @@ mod disturbance;
 mod relay;
 
 pub use audit_log::AuditLog;
-pub use client::{Client, Session, TestResponse, WatchStream, tls};
+pub use client::{Client, Session, TestResponse, WatchStream, request_body, tls};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options, TOKENS, program};
 pub use disturbance::Disturbance;
