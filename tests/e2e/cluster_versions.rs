@@ -34,7 +34,7 @@ fn content(object: &Value) -> Value {
     object
 }
 
-/// Creates an object; false if the server does not serve the version.
+/// Creates an object. Returns whether the server serves the version.
 async fn create(client: &Client, collection: &str, object: &Value) -> bool {
     let mut body = object.clone();
     let metadata = body["metadata"].as_object_mut().expect("metadata");
@@ -67,22 +67,22 @@ async fn apids_of_two_releases_read_and_change_the_objects_of_each_other() {
     let mut different = BTreeMap::new();
     let mut compared = 0;
     for (path, number) in &created {
-        if MAINTAINED.contains(&resource_of(path.rsplit_once('/').expect("a name").0)) {
+        let collection = path.rsplit_once('/').expect("a name").0;
+        if MAINTAINED.contains(&resource_of(collection)) {
             continue;
         }
-        let [writer, other] = [&clients[number % 2], &clients[(number + 1) % 2]];
+        let [creator, editor] = [&clients[number % 2], &clients[(number + 1) % 2]];
         // A version that one release lacks is served by the other one only.
-        let collection = path.rsplit_once('/').expect("a name").0;
-        if other.get(&format!("{collection}?limit=1")).await.status == 404 {
+        if editor.get(&format!("{collection}?limit=1")).await.status == 404 {
             continue;
         }
         let patch = json!({"metadata": {"labels": {"changed-by": "the-other-release"}}});
-        let changed = other.patch(path, MERGE, &patch).await;
-        let (ours, theirs) = (writer.get(path).await, other.get(path).await);
-        let statuses = (changed.status, ours.status, theirs.status);
-        let (ours, theirs) = (content(&ours.json()), content(&theirs.json()));
-        if statuses != (200, 200, 200) || ours != theirs {
-            different.insert(path.clone(), (statuses, changed.json()["message"].clone(), ours, theirs));
+        let changed = editor.patch(path, MERGE, &patch).await;
+        let (created, edited) = (creator.get(path).await, editor.get(path).await);
+        let statuses = (changed.status, created.status, edited.status);
+        let (created, edited) = (content(&created.json()), content(&edited.json()));
+        if statuses != (200, 200, 200) || created != edited {
+            different.insert(path.clone(), (statuses, changed.json()["message"].clone(), created, edited));
         }
         compared += 1;
     }
