@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use apimachinery::clock::{Clock as _, SystemClock};
-use apimachinery::names::Names;
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -136,23 +136,25 @@ impl Plan {
         let members =
             Members::prepare(flags.etcd_program.as_deref(), &data_dir.join(ETCD), SystemClock::new().now())
                 .map_err(line)?;
-        let shared = shared_flags(flags, data_dir).map_err(line)?;
+        let domain = CallerFlags::read(flags.server_flags.clone())?.value("api-domain");
+        let names = Names::new(flags.names, domain.as_deref().unwrap_or(DEFAULT_API_DOMAIN))
+            .map_err(|error| vec![format!("`--api-domain`: {error}")])?;
+        let shared = shared_flags(&names, data_dir).map_err(line)?;
         let ports = free_ports(usize::from(count)).map_err(|error| line(ClusterError::FreePorts(error)))?;
         let program = std::env::current_exe()
             .map_err(|error| vec![format!("the program of this process is unknown: {error}")])?;
-        let (mut servers, mut names) = (Vec::new(), None);
+        let mut servers = Vec::new();
         for (number, port) in (1..).zip(ports) {
             let own_dir = data_dir.join(format!("apid-{number}"));
             let own = [
                 FlagValues::single("data-dir", own_dir.display().to_string()),
                 FlagValues::single("secure-port", port.to_string()),
             ];
-            let all = defaults.iter().filter(|flag| !own.iter().any(|other| other.name == flag.name));
+            let all = defaults.iter().filter(|flag| own.iter().all(|replaced| replaced.name != flag.name));
             let all = all.cloned().chain(own.clone()).chain(members.server_flags()).chain(shared.clone());
             let arguments = CallerFlags::read(flags.server_flags.clone())?.with_defaults(all.collect());
-            match Config::read(arguments.clone())? {
-                Command::Serve(config) => names = Some(config.names.clone()),
-                Command::Print(text) => return Err(vec![text]),
+            if let Command::Print(text) = Config::read(arguments.clone())? {
+                return Err(vec![text]);
             }
             let server = Program {
                 name: format!("apid {number}"),
@@ -163,7 +165,6 @@ impl Plan {
             };
             servers.push((server, port));
         }
-        let names = names.ok_or_else(|| vec!["--etcd needs at least one server".to_owned()])?;
         Ok((Plan { members: members.programs(logs), servers }, names))
     }
 
@@ -252,15 +253,14 @@ fn describe(servers: &[(String, u16, watch::Receiver<Option<u32>>)]) -> String {
 }
 
 /// Makes the files that all servers share, and returns their flags.
-fn shared_flags(flags: &UpFlags, data_dir: &Path) -> Result<Vec<FlagValues>, ClusterError> {
+fn shared_flags(names: &Names, data_dir: &Path) -> Result<Vec<FlagValues>, ClusterError> {
     let key = data_dir.join("service-accounts.key");
     certs::ensure_key(&key)?;
     let encryption = data_dir.join("encryption.yaml");
     if !encryption.exists() {
         let mut secret = [0; KEY_BYTES];
         aws_lc_rs::rand::fill(&mut secret).map_err(|_| ClusterError::Random)?;
-        let names = Names::new(flags.names, apimachinery::names::DEFAULT_API_DOMAIN);
-        let group = names.map(|names| names.group("apiserver.config")).unwrap_or_default();
+        let group = names.group("apiserver.config");
         let keys = json!([{"name": "key1", "secret": STANDARD.encode(secret)}]);
         let configuration = json!({
             "apiVersion": format!("{group}/v1"),
@@ -288,7 +288,19 @@ pub(super) fn starting(count: u8, data_dir: &Path, verbose: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::names::Preset;
+
     use super::*;
+
+    #[test]
+    fn encryption_configuration_has_the_api_domain_of_the_servers() {
+        for domain in [DEFAULT_API_DOMAIN, "example.test"] {
+            let (dir, names) = (tempfile::tempdir().unwrap(), Names::new(Preset::Svc, domain).unwrap());
+            shared_flags(&names, dir.path()).unwrap();
+            let read = encryption::Configuration::read(&dir.path().join("encryption.yaml"), &names);
+            assert!(read.is_ok(), "{domain}: {}", read.unwrap_err());
+        }
+    }
 
     #[test]
     fn data_dir_with_the_other_kind_of_store_is_rejected() {
