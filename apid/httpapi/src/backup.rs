@@ -250,7 +250,7 @@ mod tests {
     use async_trait::async_trait;
     use storage::engine::fjall::offline::ArchiveReader;
     use storage::engine::memory::MemoryStore;
-    use storage::{CommitOutcome, Observers, Op, Page, RevisionRange, Row, Watch};
+    use storage::{Observers, Op, Page};
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -274,25 +274,17 @@ mod tests {
         Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() }
     }
 
-    /// Rows in the order of etcd, where keys have no group.
-    struct EtcdOrder(Vec<Row>);
+    /// A store with the order of etcd, where keys have no group.
+    struct EtcdOrder(MemoryStore);
 
     fn in_etcd(key: &str) -> &str {
         key.split_once('/').map_or(key, |(_, rest)| rest)
     }
 
     #[async_trait]
-    impl Store for EtcdOrder {
-        fn revision(&self) -> Revision {
-            Revision(9)
-        }
-
-        fn compacted(&self) -> Revision {
-            Revision(0)
-        }
-
-        async fn get(&self, _: &str, _: Option<Revision>) -> storage::Result<Option<Row>> {
-            Ok(None)
+    impl storage::conformance::StoreDouble for EtcdOrder {
+        fn inner(&self) -> &dyn Store {
+            &self.0
         }
 
         async fn range(
@@ -302,41 +294,15 @@ mod tests {
             limit: usize,
             at: Option<Revision>,
         ) -> storage::Result<Page> {
-            let follows = |row: &&Row| row.key.starts_with(prefix) && in_etcd(&row.key) >= in_etcd(start);
-            let mut rows: Vec<Row> = self.0.iter().filter(follows).cloned().collect();
-            rows.sort_by(|a, b| in_etcd(&a.key).cmp(in_etcd(&b.key)));
-            let more = limit > 0 && rows.len() > limit;
-            rows.truncate(if more { limit } else { rows.len() });
-            Ok(Page { rows, revision: at.unwrap_or(self.revision()), more })
+            let mut page = self.0.range(prefix, "", 0, at).await?;
+            page.rows.retain(|row| in_etcd(&row.key) >= in_etcd(start));
+            page.rows.sort_by(|a, b| in_etcd(&a.key).cmp(in_etcd(&b.key)));
+            page.more = limit > 0 && page.rows.len() > limit;
+            if page.more {
+                page.rows.truncate(limit);
+            }
+            Ok(page)
         }
-
-        async fn commit(&self, _: &str, _: Op) -> storage::Result<CommitOutcome> {
-            Err(storage::Error::Unavailable("a store without writes".to_owned()))
-        }
-
-        async fn watch(&self, _: &str, _: Revision) -> storage::Result<Box<dyn Watch>> {
-            Err(storage::Error::Unavailable("a store without watches".to_owned()))
-        }
-
-        async fn history(
-            &self,
-            _: &str,
-            after: Revision,
-            _: Revision,
-            _: usize,
-        ) -> storage::Result<RevisionRange> {
-            Ok(RevisionRange { changes: Vec::new(), through: after })
-        }
-
-        async fn compact(&self, _: Revision) -> storage::Result<()> {
-            Ok(())
-        }
-
-        fn health(&self) -> storage::Result<()> {
-            Ok(())
-        }
-
-        async fn close(&self) {}
     }
 
     #[tokio::test]
@@ -345,15 +311,15 @@ mod tests {
         for resource in ["apps/deployments", "apps/statefulsets", "core/configmaps", "core/secrets"] {
             keys.extend((0..3).map(|number| format!("{resource}/team/{number}")));
         }
-        let row = |key: &String| Row {
-            key: key.as_str().into(),
-            value: Bytes::from(vec![7; PART_BYTES / 2]),
-            revision: Revision(1),
-        };
+        let store = MemoryStore::new(Arc::new(Observers(Vec::new())));
+        for key in &keys {
+            store.commit(key, Op::Create(vec![7; PART_BYTES / 2].into())).await.unwrap();
+        }
+        let revision = store.revision();
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let backup = Backup {
-            store: Arc::new(EtcdOrder(keys.iter().map(row).collect())),
-            revision: Revision(9),
+            store: Arc::new(EtcdOrder(store)),
+            revision,
             limits: TimeLimits { part: LIMIT * 200, total: LIMIT * 200 },
             lease: HistoryLease::default(),
             permit,

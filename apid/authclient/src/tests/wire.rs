@@ -15,11 +15,8 @@ use authproto::peer::{PROTOCOL, Peer, PeerNames};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use serde_json::json;
-use storage::conformance::RecordingObserver;
-use storage::{
-    CommitOutcome, Observers, Op, Page, RevisionRange, Row, Store, Watch, engine::memory::MemoryStore,
-    unreadable_value,
-};
+use storage::conformance::{RecordingObserver, StoreDouble};
+use storage::{Observers, Op, Page, Row, Store, engine::memory::MemoryStore, unreadable_value};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Streaming};
@@ -477,15 +474,9 @@ impl LockedStore {
 }
 
 #[async_trait::async_trait]
-impl Store for LockedStore {
-    fn inner(&self) -> Option<&dyn Store> {
-        Some(&*self.store)
-    }
-    fn revision(&self) -> Revision {
-        self.store.revision()
-    }
-    fn compacted(&self) -> Revision {
-        self.store.compacted()
+impl StoreDouble for LockedStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.store
     }
     async fn get(&self, key: &str, at: Option<Revision>) -> storage::Result<Option<Row>> {
         Ok(self.store.get(key, at).await?.map(|row| self.read(row)))
@@ -500,30 +491,6 @@ impl Store for LockedStore {
         let mut page = self.store.range(prefix, start, limit, at).await?;
         page.rows = page.rows.into_iter().map(|row| self.read(row)).collect();
         Ok(page)
-    }
-    async fn commit(&self, key: &str, op: Op) -> storage::Result<CommitOutcome> {
-        self.store.commit(key, op).await
-    }
-    async fn watch(&self, prefix: &str, after: Revision) -> storage::Result<Box<dyn Watch>> {
-        self.store.watch(prefix, after).await
-    }
-    async fn history(
-        &self,
-        prefix: &str,
-        after: Revision,
-        upto: Revision,
-        bytes: usize,
-    ) -> storage::Result<RevisionRange> {
-        self.store.history(prefix, after, upto, bytes).await
-    }
-    async fn compact(&self, upto: Revision) -> storage::Result<()> {
-        self.store.compact(upto).await
-    }
-    fn health(&self) -> storage::Result<()> {
-        self.store.health()
-    }
-    async fn close(&self) {
-        self.store.close().await;
     }
 }
 
