@@ -190,4 +190,24 @@ mod tests {
         let keys: Vec<&str> = decoded.map(|item| &**item.key()).collect();
         assert_eq!(keys, ["core/configmaps/a/wanted"]);
     }
+    #[tokio::test]
+    async fn followed_keys_are_observed_after_the_begin_of_the_watch() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Cache::new(Limits::default()))));
+        let (sender, mut observed) = unbounded_channel();
+        let follow = follow_keys(&*store, "/servers/", move |change| {
+            let _ = sender.send(change.map(|change| (change.key.to_string(), change.new.is_some())));
+        });
+        let check = async {
+            assert_eq!(observed.recv().await.unwrap(), None);
+            store.commit("/others/a", Op::Create("a".into())).await.unwrap();
+            let created = store.commit("/servers/b", Op::Create("b".into())).await.unwrap();
+            assert_eq!(observed.recv().await.unwrap(), Some(("/servers/b".to_owned(), true)));
+            store.commit("/servers/b", Op::Delete(created.revision)).await.unwrap();
+            assert_eq!(observed.recv().await.unwrap(), Some(("/servers/b".to_owned(), false)));
+        };
+        tokio::select! {
+            () = follow => panic!("the watch ended"),
+            result = tokio::time::timeout(Duration::from_secs(10), check) => result.unwrap(),
+        }
+    }
 }
