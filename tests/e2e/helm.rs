@@ -115,6 +115,7 @@ async fn chart_of_the_repository_is_valid_and_installs_hardened_pods() {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&file, &expected).expect("the file can be written");
     }
+    assert!(!manifests.contains("podManagementPolicy"), "an upgrade of a release cannot change this field");
     let current = std::fs::read_to_string(&file).unwrap_or_default();
     assert_eq!(current, expected, "{} is outdated: run the test with UPDATE=1", file.display());
     for values in [
@@ -133,6 +134,7 @@ async fn chart_of_the_repository_is_valid_and_installs_hardened_pods() {
     for text in [
         "replicas: 3",
         "maxUnavailable: 1",
+        "podManagementPolicy: Parallel",
         "secretName: apid",
         "--tls-cert-file=",
         "--service-account-key-file=",
