@@ -82,7 +82,7 @@ pub struct Config {
     pub published_config: PublishedConfig,
     /// The authd that apid uses first.
     pub authd: Authd,
-    /// The shared authds, which apid uses without an authd of its own, and while this one is gone.
+    /// The shared authds. apid uses them after its own authd has ended, or if it has no own one.
     pub shared_authds: Vec<AuthdServer>,
     /// Controllers that `--controllers` enables; without the garbage collector if its own flag disables it.
     pub controllers: EnabledControllers,

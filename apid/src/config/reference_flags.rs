@@ -107,7 +107,8 @@ const REFERENCE_FLAGS: &[(FlagState, &[FlagRow])] = &[
     (FlagState::UnsafeToIgnore, UNSAFE_TO_IGNORE),
 ];
 
-/// Flags that kube-apiserver has deprecated, with the ids of their arguments and advice. A log line warns of each of them on the command line.
+/// Flags that kube-apiserver has deprecated, with the ids of their arguments and advice. A log line warns of each one on the
+/// command line.
 const DEPRECATED: [(&str, &str, &str); 2] = [
     ("apiserver-count", "apiserver_count", "`--endpoint-reconciler-type=lease` needs no number of servers"),
     (

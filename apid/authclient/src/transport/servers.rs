@@ -144,8 +144,7 @@ impl Servers {
         self.list.len() > 1
     }
 
-    /// Goes on from the authd at a position to the next one, unless another one is in use already. Returns whether it was
-    /// in use until now.
+    /// Goes on from the authd at a position to the next one. Does nothing and returns false if that authd is not in use.
     pub(crate) fn leave(&self, position: usize) -> bool {
         let next = if position.saturating_add(1) < self.list.len() { position.saturating_add(1) } else { 0 };
         self.selected.compare_exchange(position, next, Ordering::SeqCst, Ordering::SeqCst).is_ok()

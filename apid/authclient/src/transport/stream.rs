@@ -12,8 +12,8 @@
 //! connection and one task, which writes the requests, reads the responses and wakes the waiting callers
 //! (see [`serving::single_task`]). The stream serves requests only after its response headers have shown the
 //! names and the protocol of apid. A response of any other call must come from the same process. When the stream
-//! breaks, all pending requests fail at once; with several authds, the next one gets each request once more. The response to a request whose future was dropped is discarded. All
-//! other gRPC calls share a second connection.
+//! breaks, all pending requests fail at once; with several authds, each request goes once more to the next authd. The
+//! response to a request whose future was dropped is discarded. All other gRPC calls share a second connection.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;

@@ -21,7 +21,7 @@ use super::child::Program;
 const MEMBERS: usize = 3;
 /// Validity of the certificates, as of their authority.
 const VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Time for which a member may end in order. The last one waits in vain for a new leader; SIGKILL loses nothing.
+/// Time for which a member may end in order. The last member would wait for a new leader; SIGKILL loses nothing.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest request in bytes: above the largest object.
 const MAX_REQUEST: u32 = 8 << 20;
