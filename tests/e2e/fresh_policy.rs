@@ -5,7 +5,8 @@
 //! Concurrent workers, each in a separate namespace, grant a right, use it, revoke it and use it again. They
 //! cover every way to grant a right in RBAC. The test with fault injection also covers pods of a node, tokens
 //! and webhook decisions. `ROUNDS` sets the number of rounds of two trials (default 2,000), `WORKERS` the
-//! number of workers (default 8). Each test prints its seed; `SEED` repeats the random choices of a run.
+//! number of workers (default 8), `READERS` the number of clients that each worker asks at once after a write (default
+//! 1). Each test prints its seed; `SEED` repeats the random choices of a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -28,6 +29,11 @@ pub(super) fn env_number(name: &str, default: u64) -> u64 {
 /// Number of concurrent workers.
 fn workers() -> usize {
     usize::try_from(env_number("WORKERS", 8)).expect("a number of workers")
+}
+
+/// Number of clients that ask at once after each write of a worker.
+fn readers() -> usize {
+    usize::try_from(env_number("READERS", 1)).expect("a number of clients")
 }
 
 /// Seed of random tests, which `SEED` sets.
@@ -130,11 +136,11 @@ impl RetryingClient {
 /// A worker owns one namespace and the cluster-scoped objects with its name.
 struct Worker {
     admin: RetryingClient,
-    user: RetryingClient,
-    /// The kubelet of the node with the worker's name.
-    node: RetryingClient,
-    /// A client with the worker's bootstrap token.
-    token: RetryingClient,
+    users: Vec<RetryingClient>,
+    /// Kubelets of the node with the worker's name.
+    nodes: Vec<RetryingClient>,
+    /// Clients with the worker's bootstrap token.
+    tokens: Vec<RetryingClient>,
     name: String,
     /// In a cluster: the number of further names; None for one server. See [`Worker::succeed`].
     generations: Option<usize>,
@@ -142,7 +148,7 @@ struct Worker {
     grant_kinds: &'static [GrantKind],
     /// The authorization webhook; None without the mode Webhook.
     webhook: Option<Arc<FaultyWebhook>>,
-    /// Number of requests after a grant or a revocation.
+    /// Number of decisions after a grant or a revocation.
     trials: Arc<AtomicU64>,
     rng: SmallRng,
 }
@@ -342,7 +348,6 @@ impl Worker {
             }
             for _ in 0..self.rng.random_range(1..3) {
                 self.check_access(grant_kind, granted).await;
-                self.trials.fetch_add(1, Ordering::SeqCst);
             }
         }
     }
@@ -357,11 +362,16 @@ impl Worker {
         self.generations = Some(left);
         let base = self.name.split('g').next().unwrap_or_default().to_owned();
         self.name = format!("{base}g{left}");
-        self.user.become_user(format!("{}-token", self.name));
-        self.node.become_user(format!("node-{}-token", self.name));
+        for user in &mut self.users {
+            user.become_user(format!("{}-token", self.name));
+        }
+        for node in &mut self.nodes {
+            node.become_user(format!("node-{}-token", self.name));
+        }
         self.prepare().await;
     }
 
+    /// Requires the decision that follows from the last write from all readers, at once.
     async fn check_access(&mut self, grant_kind: GrantKind, granted: bool) {
         let one = format!("/api/v1/namespaces/{}/configmaps/x", self.name);
         let all = format!("/api/v1/namespaces/{}/configmaps", self.name);
@@ -376,22 +386,27 @@ impl Worker {
             GrantKind::Token => 401,
             _ => 403,
         };
-        let failures = || self.webhook.as_ref().map_or(0, |webhook| webhook.failures(&self.name));
-        loop {
-            let before = failures();
-            let client = match grant_kind {
-                GrantKind::Pod => &mut self.node,
-                GrantKind::Token => &mut self.token,
-                _ => &mut self.user,
-            };
-            let (response, _) = client.request_until_decided("GET", path, &Value::Null).await;
-            // A 403 after a webhook failure is not a decision of the webhook.
-            if matches!(grant_kind, GrantKind::Webhook) && response.status == 403 && failures() > before {
-                continue;
+        let (name, webhook, trials) = (&self.name, &self.webhook, &self.trials);
+        let readers = match grant_kind {
+            GrantKind::Pod => &mut self.nodes,
+            GrantKind::Token => &mut self.tokens,
+            _ => &mut self.users,
+        };
+        let failures = || webhook.as_ref().map_or(0, |webhook| webhook.failures(name));
+        let checks = readers.iter_mut().map(async |reader| {
+            loop {
+                let before = failures();
+                let (response, _) = reader.request_until_decided("GET", path, &Value::Null).await;
+                // A 403 after a webhook failure is not a decision of the webhook.
+                if matches!(grant_kind, GrantKind::Webhook) && response.status == 403 && failures() > before {
+                    continue;
+                }
+                assert_eq!(response.status, expected, "{name} by {grant_kind:?}: {}", response.text());
+                trials.fetch_add(1, Ordering::SeqCst);
+                return;
             }
-            assert_eq!(response.status, expected, "{} by {grant_kind:?}: {}", self.name, response.text());
-            return;
-        }
+        });
+        futures_util::future::join_all(checks).await;
     }
 }
 
@@ -452,12 +467,13 @@ impl<P> Run<P> {
     ) -> Run<P> {
         let (undecided, trials) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let client = |token: String| RetryingClient::new(token, &ports, &undecided);
+        let readers = |token: String| (0..readers()).map(|_| client(token.clone())).collect();
         let mut workers: Vec<Worker> = (0..workers())
             .map(|i| Worker {
                 admin: client("admin-token".to_owned()),
-                user: client(format!("w{i}-token")),
-                node: client(format!("node-w{i}-token")),
-                token: client(Worker::bootstrap_token(&format!("w{i}")).1),
+                users: readers(format!("w{i}-token")),
+                nodes: readers(format!("node-w{i}-token")),
+                tokens: readers(Worker::bootstrap_token(&format!("w{i}")).1),
                 name: format!("w{i}"),
                 generations,
                 rbac: rbac.to_owned(),
