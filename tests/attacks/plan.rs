@@ -54,8 +54,11 @@ impl Plan {
             Some(count) => Some(count as usize),
             None => (!is_long).then_some(SHORT_SAMPLE),
         };
-        let folder = text("PROFILE_DIR").map(|folder| root().join(folder));
-        let limits = if folder.is_none() && cfg!(debug_assertions) { Limits::DEV } else { Limits::RELEASE };
+        let limits = if text("PROFILE_DIR").is_none() && cfg!(debug_assertions) {
+            Limits::DEV
+        } else {
+            Limits::RELEASE
+        };
         let duration = if is_long { LONG_ATTACK } else { SHORT_ATTACK };
         let objects = if is_long { LONG_OBJECTS } else { SHORT_OBJECTS };
         let only = text("ATTACKS_ONLY").unwrap_or_default();
@@ -70,7 +73,7 @@ impl Plan {
             seed: number("ATTACKS_SEED").unwrap_or_else(|| rand::random::<u32>().into()),
             budget: (!is_long && only.is_empty()).then_some(SHORT_BUDGET),
             only,
-            programs: folder.unwrap_or_else(built_programs_dir),
+            programs: tests::harness::program_folder(),
             table: text("ATTACKS_TABLE").map(|file| root().join(file)),
             limits,
         }
@@ -88,9 +91,4 @@ fn number(name: &str) -> Option<u64> {
 /// Root of the repository: relative directories start there.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of the workspace").to_owned()
-}
-
-/// Directory of the programs built by the same command.
-fn built_programs_dir() -> PathBuf {
-    tests::harness::program("apid").parent().expect("a folder").to_owned()
 }

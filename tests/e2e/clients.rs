@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use tests::harness::{ControlPlane, Options, eventually, program};
+use tests::harness::{ControlPlane, Options, build_folder, eventually};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
@@ -162,7 +162,7 @@ async fn trim(plane: &mut ControlPlane, tcp_proxy: &TcpProxy) {
 
 /// The program with the kube-rs sessions, if it is built.
 pub(super) fn kube_rs(session: &str) -> Option<Command> {
-    let program = program("apid").with_file_name("kube-rs-session");
+    let program = build_folder().join("kube-rs-session");
     if !program.exists() {
         prerequisites::skip("kube-rs", &format!("{} is not built; see tests/README.md", program.display()));
         return None;

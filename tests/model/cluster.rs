@@ -15,7 +15,7 @@ use tests::harness::{Cluster, Disturbance, Options, eventually};
 
 use crate::model::chapter::{Chapter, GATES};
 use crate::model::plan;
-use crate::model::server::{Servers, selected_programs};
+use crate::model::server::Servers;
 
 const TEST: &str = "model::cluster::history_of_three_servers_is_consistent_under_failures";
 
@@ -47,8 +47,7 @@ fn history_of_three_servers_is_consistent_under_failures() {
 async fn run_chapter(_dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
     let mut random = SmallRng::seed_from_u64(seed);
     let gates = GATES[random.random_range(0..GATES.len())];
-    let options = Options { programs: selected_programs(), ..Options::default() }
-        .flag(&format!("--feature-gates={gates}"));
+    let options = Options::default().flag(&format!("--feature-gates={gates}"));
     let cluster = Cluster::start_with_network(options, SIZE, SIZE).await;
     let mut cluster = cluster.ok_or("etcd is not installed")?;
     let servers = Arc::new(Servers::failing(cluster.live_ports(), TOKEN));

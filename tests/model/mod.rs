@@ -3,7 +3,7 @@
 //! files. One test runs three servers on an etcd cluster and interrupts parts of it.
 //!
 //! `MODEL_SEED` repeats the choices of an earlier run (the order of events is that of the machine),
-//! `MODEL_CHAPTER` only one of its chapters. `MODEL_SECONDS` is the duration of each test. `MODEL_PROGRAMS`
+//! `MODEL_CHAPTER` only one of its chapters. `MODEL_SECONDS` is the duration of each test. `PROFILE_DIR`
 //! is a directory with different builds of apid and authd, see `patches.rs`.
 
 mod chapter;

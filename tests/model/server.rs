@@ -114,12 +114,11 @@ impl ServerHome {
         drop(fs::remove_file(&port_file));
         let log = self.dir.join(format!("log-{}", self.starts));
         let out = File::create(&log).expect("a log file");
-        let (apid, authd) = programs();
-        let mut command = Command::new(apid);
+        let mut command = Command::new(program("apid"));
         command
             .arg("--spawn-authd")
             .arg("--authd-program")
-            .arg(authd)
+            .arg(program("authd"))
             .arg("--data-dir")
             .arg(&data)
             .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
@@ -184,18 +183,5 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-/// Returns the folder of the programs under test that `MODEL_PROGRAMS` selects.
-pub fn selected_programs() -> Option<PathBuf> {
-    std::env::var_os("MODEL_PROGRAMS").map(PathBuf::from)
-}
-
-/// Paths of the programs under test.
-fn programs() -> (PathBuf, PathBuf) {
-    match selected_programs() {
-        Some(folder) => (folder.join("apid"), folder.join("authd")),
-        None => (program("apid"), program("authd")),
     }
 }

@@ -166,7 +166,7 @@ def run_model(binary, test, seconds):
     for seed in SEEDS:
         environment = dict(
             os.environ,
-            MODEL_PROGRAMS=str(BUILD / "debug"),
+            PROFILE_DIR=str(BUILD / "debug"),
             MODEL_SEED=str(seed),
             MODEL_SECONDS=str(seconds // len(SEEDS)),
             RUST_BACKTRACE="0",

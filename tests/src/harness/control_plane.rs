@@ -37,8 +37,6 @@ pub struct Options {
     pub data_dir: Option<PathBuf>,
     /// Folder of users and certificates that several control planes share; [`ControlPlane::dir`] if None.
     pub shared_dir: Option<PathBuf>,
-    /// Folder of the programs; that of [`program`] if None.
-    pub programs: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -50,7 +48,6 @@ impl Default for Options {
             flags: Vec::new(),
             data_dir: None,
             shared_dir: None,
-            programs: None,
         }
     }
 }
@@ -123,14 +120,11 @@ impl ControlPlane {
 
     /// Returns the command line, also for tests that expect the start to fail.
     pub fn command(&self) -> Command {
-        let path = |name: &str| {
-            self.options.programs.as_ref().map_or_else(|| program(name), |folder| folder.join(name))
-        };
-        let mut command = Command::new(path("apid"));
+        let mut command = Command::new(program("apid"));
         command
             .arg("--spawn-authd")
             .arg("--authd-program")
-            .arg(path("authd"))
+            .arg(program("authd"))
             .args(["--names", self.options.preset.as_str()])
             .arg("--data-dir")
             .arg(self.data_dir())
@@ -390,14 +384,28 @@ pub(super) fn prepare_users(folder: &Path) -> Authority {
         .expect("an authority for client certificates")
 }
 
-/// Returns the path of a program of this workspace, built by the same command as this test.
+/// Returns the path of a program of this workspace, in the [`program_folder`].
 pub fn program(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the test's own path");
-    let folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
-    let program = folder.join(name);
+    let program = program_folder().join(name);
     assert!(
         program.exists(),
-        "{name} is not built: run `cargo test --workspace`, or `cargo build -p apid -p authd` first"
+        "{} is missing: run `cargo test --workspace`, or `cargo build -p apid -p authd` first",
+        program.display()
     );
     program
+}
+
+/// Folder of apid and authd: `PROFILE_DIR`, relative to the root of the repository, or the [`build_folder`].
+pub fn program_folder() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of the workspace");
+    match std::env::var_os("PROFILE_DIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => root.join(folder),
+        None => build_folder(),
+    }
+}
+
+/// Folder of the programs built by the same command as this test.
+pub fn build_folder() -> PathBuf {
+    let test = std::env::current_exe().expect("the test's own path");
+    test.parent().and_then(Path::parent).expect("target/<profile>/deps").to_owned()
 }

@@ -15,7 +15,7 @@ mod relay;
 pub use audit_log::AuditLog;
 pub use client::{Client, Session, TestResponse, WatchStream, request_body, tls};
 pub use cluster::Cluster;
-pub use control_plane::{ControlPlane, Options, TOKENS, program};
+pub use control_plane::{ControlPlane, Options, TOKENS, build_folder, program, program_folder};
 pub use disturbance::Disturbance;
 pub use relay::Relay;
 
