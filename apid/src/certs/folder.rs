@@ -1,6 +1,7 @@
 //! The folder of `--cert-dir`: its files, its lock and the certificates in it.
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -18,6 +19,8 @@ pub(super) struct Folder {
     pub(super) lists: PathBuf,
     /// File of the client certificates that were issued and have not expired, PEM.
     issued: PathBuf,
+    /// Folder of the copies for processes that may not read keys.
+    public: PathBuf,
     _lock: File,
 }
 
@@ -58,7 +61,32 @@ impl Folder {
             pair: ServingPair::in_dir(dir),
             lists: dir.join("ca.crl"),
             issued: dir.join("issued.pem"),
+            public: dir.join("public"),
         })
+    }
+
+    /// Makes the folder of the public copies, readable for all users.
+    pub(super) fn make_public(&self) -> Result<(), CertsError> {
+        certs::make_dir(&self.public)?;
+        let mode = std::fs::Permissions::from_mode(0o755);
+        let result = std::fs::set_permissions(&self.public, mode);
+        Ok(result.map_err(|error| CertError::unusable(&self.public, error))?)
+    }
+
+    /// Copies the certificates and the revocation lists of the authorities to the folder of the public copies, if there is
+    /// one.
+    ///
+    /// Each call that changes the folder ends with this one: a copy without a revocation admits a revoked certificate.
+    pub(super) fn publish(&self) -> Result<(), CertsError> {
+        if !self.public.is_dir() {
+            return Ok(());
+        }
+        for source in [&self.pair.ca, &self.lists] {
+            let Some(name) = source.file_name().filter(|_| source.exists()) else { continue };
+            let content = std::fs::read(source).map_err(|error| CertError::unusable(source, error))?;
+            certs::write(&self.public.join(name), &content, 0o644)?;
+        }
+        Ok(())
     }
 
     pub(super) fn client_files(&self, user: &str) -> ClientFiles {

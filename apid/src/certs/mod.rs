@@ -97,6 +97,10 @@ struct CertsFlags {
     /// DIR/ca.crl on the server
     #[arg(long, value_name = "USER|SERIAL|FILE")]
     revoke: Vec<String>,
+    /// Also keep copies of ca.crt and ca.crl in DIR/public, for processes that must not read the keys; later calls update
+    /// the copies
+    #[arg(long)]
+    public: bool,
     /// List all certificates of the folder
     #[arg(long)]
     list: bool,
@@ -190,6 +194,7 @@ impl CertsFlags {
                     ("--days", days),
                     ("--kubeconfig", kubeconfig),
                     ("--force", self.force),
+                    ("--public", self.public),
                 ][..],
             ),
             (
@@ -227,13 +232,19 @@ impl CertsFlags {
         if self.list {
             return listing::print_list(&Folder::existing(cert_dir)?, now);
         }
-        if !self.revoke.is_empty() {
-            return revocation::revoke(&Folder::existing(cert_dir)?, &self.revoke, now);
+        let changes_existing = self.renew || !self.revoke.is_empty();
+        let folder = if changes_existing { Folder::existing(cert_dir)? } else { Folder::create(cert_dir)? };
+        if self.public {
+            folder.make_public()?;
         }
-        if self.renew {
-            return renewal::renew(&Folder::existing(cert_dir)?, &self.renewal_request(), now);
-        }
-        self.create(&Folder::create(cert_dir)?)
+        let result = if !self.revoke.is_empty() {
+            revocation::revoke(&folder, &self.revoke, now)
+        } else if self.renew {
+            renewal::renew(&folder, &self.renewal_request(), now)
+        } else {
+            self.create(&folder)
+        };
+        result.and(folder.publish())
     }
 
     fn validity(&self) -> Option<Duration> {

@@ -1,5 +1,7 @@
 //! Tests of `apid certs`.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use serving::certs::facts::CertificateFacts;
 
 use super::*;
@@ -134,6 +136,43 @@ fn revocation_covers_all_certificates_of_a_user_and_no_others() {
     certs.run(&["--client=carol"]).unwrap();
     certs.run(&[&format!("--revoke={}", certs.path("carol.crt").display())]).unwrap();
     assert!(certs.is_revoked(&certs.facts("carol.crt")));
+}
+
+#[test]
+fn public_copies_have_each_revocation_and_no_key() {
+    let certs = Certs::new();
+    certs.run(&["--client=alice"]).unwrap();
+    assert!(!certs.path("public").exists(), "no copies without --public");
+    certs.run(&["--public"]).unwrap();
+    let names = || {
+        let entries = std::fs::read_dir(certs.path("public")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let are_equal = |name: &str| {
+        let path = certs.path("public").join(name);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o644, "{name}");
+        std::fs::read(path).unwrap() == std::fs::read(certs.path(name)).unwrap()
+    };
+    assert_eq!(names(), ["ca.crl", "ca.crt"]);
+    assert_eq!(certs.path("public").metadata().unwrap().permissions().mode() & 0o777, 0o755);
+    assert!(are_equal("ca.crt") && are_equal("ca.crl"));
+    let empty = std::fs::read(certs.path("ca.crl")).unwrap();
+    certs.run(&["--revoke=alice"]).unwrap();
+    assert_ne!(std::fs::read(certs.path("ca.crl")).unwrap(), empty);
+    assert!(are_equal("ca.crl"), "the copy has the revocation");
+    // An edit by hand is taken over by the next call.
+    let bundle = std::fs::read_to_string(certs.path("ca.crt")).unwrap().repeat(2);
+    std::fs::write(certs.path("ca.crt"), bundle).unwrap();
+    certs.run(&["--renew"]).unwrap();
+    assert!(are_equal("ca.crt"));
+    assert_eq!(names(), ["ca.crl", "ca.crt"]);
+    assert!(certs.run(&["--list", "--public"]).unwrap_err()[0].contains("exclude each other"));
+    // A copy that cannot be written is an error of the call.
+    std::fs::remove_file(certs.path("public/ca.crl")).unwrap();
+    std::fs::create_dir(certs.path("public/ca.crl")).unwrap();
+    assert!(certs.run(&["--client=bob"]).unwrap_err()[0].contains("public/ca.crl"));
 }
 
 #[test]
