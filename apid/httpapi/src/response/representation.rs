@@ -8,6 +8,8 @@ use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use kinds::Kind;
 use kinds::entry::Entry;
@@ -15,13 +17,12 @@ use schema::Schema;
 use serde_json::{Value, json};
 
 use crate::negotiate::{Format, Negotiation, Shape};
-use crate::response::chunked_document::{ChunkSource, LazyDocument};
+use crate::response::chunked_document::{ChunkSource, LazyDocument, collect_document};
 use crate::response::list_encoding::Encoding;
 use crate::response::object_source::LargeObject;
 use crate::response::protobuf;
 use crate::state::HttpState;
-use verbs::Item;
-use verbs::ResponseObject;
+use verbs::{Item, ListResult, ResponseObject, UnreadableObjects};
 
 /// The kind, version and encoding in which the objects of one response are represented.
 #[derive(Clone)]
@@ -258,8 +259,11 @@ impl Representation {
     pub(crate) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Result<Vec<u8>, Status> {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial && let Value::Object(fields) = &mut metadata {
-            let key = self.http_state.api_state.names.group_key("initial-events-end");
-            fields.insert("annotations".into(), json!({key: "true"}));
+            let names = &self.http_state.api_state.names;
+            let (end, list) =
+                (names.group_key("initial-events-end"), names.label_key("initial-events-list-blueprint"));
+            let annotations = json!({end: "true", list: STANDARD.encode(self.empty_list(revision)?)});
+            fields.insert("annotations".into(), annotations);
         }
         let value = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
@@ -271,6 +275,24 @@ impl Representation {
             Shape::Table(version) => self.table(version, metadata, false, Vec::new()),
         };
         self.encode_tree(&value)
+    }
+
+    /// Encodes an empty list in the format of the response. A client adds the objects of the initial events.
+    fn empty_list(&self, revision: storage::Revision) -> Result<Bytes, Status> {
+        let shape = match self.shape {
+            Shape::Table(_) => Shape::Own,
+            shape => shape,
+        };
+        let representation = Representation { shape, pretty: false, ..self.clone() };
+        collect_document(representation.list(ListResult {
+            items: Vec::new(),
+            revision,
+            continue_token: String::new(),
+            remaining: None,
+            uncached_bytes: 0,
+            lease: None,
+            unreadable: UnreadableObjects::default(),
+        })?)
     }
 
     pub(crate) fn api_version(&self) -> String {

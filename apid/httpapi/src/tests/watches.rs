@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use serving::body::Body;
@@ -371,6 +373,9 @@ async fn initial_events_end_with_bookmark_then_changes_follow() {
                 (&mark["type"], &meta["annotations"]["example.test/initial-events-end"]),
                 (&json!("BOOKMARK"), &json!("true"))
             );
+            let list = meta["annotations"]["example.test/initial-events-list-blueprint"].as_str().unwrap();
+            let list: Value = serde_json::from_slice(&STANDARD.decode(list).unwrap()).unwrap();
+            assert_eq!((&list["kind"], &list["items"]), (&json!("ConfigMapList"), &json!([])));
             let bookmark_version: u64 = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
             assert!(bookmark_version >= now.0, "{query}");
         }

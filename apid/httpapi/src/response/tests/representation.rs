@@ -377,6 +377,34 @@ async fn openapi_document_buffer_is_shared_by_responses() {
 }
 
 #[tokio::test]
+async fn bookmark_after_initial_events_has_empty_list_in_format_of_response() {
+    let server = Server::start().await;
+    let registry = server.api_state.kinds.registry();
+    let resource = registry.find("", "v1", "configmaps").unwrap();
+    for (format, shape, list_shape) in [
+        (Format::Json, Shape::Own, Shape::Own),
+        (Format::Cbor, Shape::Own, Shape::Own),
+        (Format::Json, Shape::Metadata("v1"), Shape::Metadata("v1")),
+        (Format::Json, Shape::Table("v1"), Shape::Own),
+    ] {
+        let new = |shape| {
+            let negotiated = Negotiation { format, shape };
+            Representation::new(&server.http_state, resource, "v1", negotiated, "").unwrap()
+        };
+        let bookmark: Value =
+            serde_json::from_slice(&new(shape).bookmark(Revision(7), true).unwrap()).unwrap();
+        let list = &bookmark["metadata"]["annotations"]["example.test/initial-events-list-blueprint"];
+        let expected =
+            new(list_shape).list(ListResult { revision: Revision(7), ..list_result(&[], "", None) });
+        let expected = collect_document(expected.unwrap()).unwrap();
+        assert_eq!(STANDARD.decode(list.as_str().unwrap()).unwrap(), expected, "{format:?} {shape:?}");
+        let without: Value =
+            serde_json::from_slice(&new(shape).bookmark(Revision(7), false).unwrap()).unwrap();
+        assert_eq!(without["metadata"], json!({"resourceVersion": "7"}));
+    }
+}
+
+#[tokio::test]
 async fn discovery_document_buffer_is_shared_by_responses() {
     let server = Server::start_with_gates("CBORServingAndStorage=true").await;
     let aggregated =
