@@ -21,7 +21,10 @@ const NOT_RUN: [(&str, &str); 4] = [
     ),
     ("apt install", "`deploy/packaging/test-debian` installs the packages"),
     ("kubectl apply -f /usr", "`deploy/packaging/test-debian` applies the file of the package"),
-    ("systemctl", "systemd does not run in the test; `e2e::systemd_units` checks the units"),
+    (
+        "systemctl",
+        "systemd does not run in the test; `deploy/packaging/test-systemd` runs the units under systemd",
+    ),
 ];
 
 /// A command with its expected output.
