@@ -176,14 +176,15 @@ impl Executor {
         };
         if let Some(heavy) = &place.heavy {
             let (flow, context, slot) = (context.flow(), Arc::clone(context), heavy.slot.held());
-            let work = async move {
+            // Boxed where it is created: each layer around it would copy it once more.
+            let work = Box::pin(async move {
                 let _place = place;
                 // Checked again: while the request waited, the unsent responses of its client may have grown.
                 context.check_unsent_responses(true)?;
                 let mut response = route(&context, &authorized, &body).await?;
                 response.prepare(options);
                 Ok(response)
-            };
+            });
             return self.run(flow, waits::with_slot(slot, work)).await?;
         }
         let mut response = {
