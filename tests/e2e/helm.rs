@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testenv::Server;
 use tests::harness::Client;
 
@@ -144,6 +144,8 @@ async fn chart_of_the_repository_is_valid_and_installs_hardened_pods() {
     for text in ["volumeClaimTemplates", "initContainers", "generated-key-file", "ca.key"] {
         assert!(!several.contains(text), "{text}: {several}");
     }
+    let authd = several.split("- name: authd-certificates").nth(1).expect("the Secret of authd");
+    assert!(authd.contains("service-account.key") && !authd.contains("tls.key"), "{authd}");
     for values in
         ["replicas=2", "replicas=2,etcd.servers={https://etcd-0:2379}", "replicas=2,certificates.secret=apid"]
     {
@@ -175,6 +177,13 @@ async fn chart_of_the_repository_is_valid_and_installs_hardened_pods() {
         assert_eq!(context["readOnlyRootFilesystem"], true, "{container}");
         assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{container}");
     }
+    // authd reaches neither the store nor the keys of the CA and of the server.
+    let containers = template["spec"]["containers"].as_array().expect("containers");
+    let authd = containers.iter().find(|container| container["name"] == "authd").expect("authd");
+    let mounts = authd["volumeMounts"].as_array().expect("mounts");
+    let folders: Vec<&Value> =
+        mounts.iter().filter(|mount| mount["name"] == "data").map(|mount| &mount["subPath"]).collect();
+    assert_eq!(folders, ["authd", "pki/public"], "{mounts:?}");
     let budget = "/apis/policy/v1/namespaces/pair/poddisruptionbudgets/pair";
     client.get(budget).await.expect(200);
     client.get("/apis/networking.k8s.io/v1/namespaces/pair/networkpolicies/pair").await.expect(200);
