@@ -28,6 +28,7 @@ mod cluster_clients;
 mod cluster_node;
 mod cluster_versions;
 mod container_streams;
+mod containers;
 mod curl;
 mod custom_kinds;
 mod default_policy;
