@@ -65,7 +65,8 @@ impl RecordedReflector {
         let reached = tokio::time::timeout(DEADLINE, async {
             while self.complete_lists == 0 || self.state() != expected {
                 match self.events.next().await.expect("a watcher never ends") {
-                    Ok(Event::Init) => {}
+                    // A list whose server ended begins again with its first page.
+                    Ok(Event::Init) => self.delivered_versions.clear(),
                     Ok(Event::InitDone) => self.complete_lists += 1,
                     Ok(Event::InitApply(object) | Event::Apply(object)) => {
                         self.delivered_versions.entry(object.name_any()).or_default().push(version(&object));
