@@ -1,7 +1,7 @@
 //! Unmodified client libraries with the Kubernetes preset.
 //!
-//! The libraries are kube-rs (`kube-rs/`) and the Python package `kubernetes` (`python/`). Each session is a
-//! separate program. The test skips a program that is not installed and prints the reason.
+//! The libraries are client-go (`client-go/`), kube-rs (`kube-rs/`) and the Python package `kubernetes` (`python/`). Each
+//! session is a separate program. The test skips a program that is not installed and prints the reason.
 //!
 //! # Contract
 //!
@@ -210,6 +210,67 @@ async fn kube_rs_reflector_with_streaming_list_survives_restarts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn kube_rs_reflector_relists_after_compaction() {
     if let Some(program) = kube_rs("trimmed") {
+        session(program, Options::kubernetes().flag("--history-retention=1s")).await;
+    }
+}
+
+/// A session of client-go; None when the test is skipped.
+pub(crate) fn client_go(session: &str) -> Option<Command> {
+    let program = prerequisites::repository().join("target/client-go/session");
+    if !program.exists() {
+        prerequisites::skip("client-go", &format!("{} is not built; see tests/README.md", program.display()));
+        return None;
+    }
+    let mut command = Command::new(program);
+    command.arg(session);
+    Some(command)
+}
+
+/// A session of client-go whose informers prefer a streamed list; None when the test is skipped.
+pub(super) fn streaming_client_go(session: &str) -> Option<Command> {
+    let mut command = client_go(session)?;
+    command.env("KUBE_FEATURE_WatchListClient", "true");
+    Some(command)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_go_manages_typed_objects() {
+    if let Some(program) = client_go("typed") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_go_discovers_kinds_and_manages_custom_objects() {
+    if let Some(program) = streaming_client_go("dynamic") {
+        session(program, Options::kubernetes().flag("--feature-gates=WatchList=true")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_go_informer_with_1000_objects_survives_restarts() {
+    if let Some(program) = client_go("informer") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_go_informer_with_streaming_list_survives_restarts() {
+    if let Some(program) = streaming_client_go("informer-streaming") {
+        session(program, Options::kubernetes().flag("--feature-gates=WatchList=true")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_go_informer_lists_where_server_does_not_stream_lists() {
+    if let Some(program) = streaming_client_go("informer-unstreamed") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_go_informer_relists_after_compaction() {
+    if let Some(program) = client_go("trimmed") {
         session(program, Options::kubernetes().flag("--history-retention=1s")).await;
     }
 }
