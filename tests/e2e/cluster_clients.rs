@@ -4,6 +4,8 @@
 //! `CLIENT_SECONDS` is the duration (default 12), `KILL_SECONDS` the time between two kills (default 3), `OBJECTS` the number
 //! of objects of the reflector (default 100).
 
+mod managers;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,13 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::harness::{Client, Cluster, DEADLINE, Relay, TestResponse, eventually, request_body};
+use tests::harness::{Client, Cluster, DEADLINE, Options, Relay, TestResponse, eventually, request_body};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use super::clients::{kube_rs, python};
+use super::clients::{kube_rs, python, streaming_client_go};
 use super::fresh_policy::env_number;
 use super::kubectl::installed;
+use managers::GoManagers;
 
 const TOOLS: &str = "/apis/workshop.example.com/v1/namespaces/default/tools";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -39,7 +42,9 @@ async fn clients_of_three_servers_lose_nothing_while_servers_are_killed() {
     else {
         return;
     };
-    let Some(mut cluster) = Cluster::start(3, 3).await else { return };
+    let client_go = streaming_client_go("workload");
+    let options = Options::kubernetes().flag("--feature-gates=WatchList=true");
+    let Some(mut cluster) = Cluster::start_with(options, 3, 3).await else { return };
     let balancer = Relay::open(cluster.ports());
     let config = cluster.kubeconfig(balancer.port());
     let client = PersistentClient(Client::new(balancer.port(), Some("admin-token".to_owned())));
@@ -52,15 +57,17 @@ async fn clients_of_three_servers_lose_nothing_while_servers_are_killed() {
         tokio::time::sleep(time).await;
         over.store(true, Ordering::SeqCst);
     };
-    let (kills, rounds, tools, commands, ()) = tokio::join!(
+    let (kills, rounds, tools, commands, terms, ()) = tokio::join!(
         kill_servers(&mut cluster, &balancer, &over),
-        reflect(kube_rs, &config, &over),
+        run_rounds(kube_rs, &config, &over),
         manage(&python, &config, &client, &over),
         run_commands(&kubectl, &config, &over),
+        manage_with_client_go(client_go, &config, &over),
         end,
     );
     println!(
-        "{kills} kills; {rounds} rounds of the reflector, {tools} tools, {commands} commands of kubectl"
+        "{kills} kills; {rounds} rounds of the reflector, {tools} tools, {commands} commands of kubectl, {terms} terms of \
+         managers of client-go"
     );
     assert!(kills > 1 && rounds > 0 && tools > 0 && commands > 0, "each client works during kills");
 }
@@ -81,8 +88,8 @@ async fn kill_servers(cluster: &mut Cluster, balancer: &Relay, over: &AtomicBool
     kills
 }
 
-/// Runs the reflector of kube-rs. Returns the number of rounds.
-async fn reflect(mut program: Command, config: &Path, over: &AtomicBool) -> usize {
+/// Runs a session that asks before each round, with `OBJECTS` objects. Returns the number of rounds.
+async fn run_rounds(mut program: Command, config: &Path, over: &AtomicBool) -> usize {
     let objects = env_number("OBJECTS", 100).to_string();
     let child = program
         .env("KUBECONFIG", config)
@@ -102,7 +109,7 @@ async fn reflect(mut program: Command, config: &Path, over: &AtomicBool) -> usiz
         rounds += usize::from(!is_enough);
     }
     let status = child.wait().await.expect("the session ends");
-    assert!(status.success(), "the reflector finds no violation: {status}");
+    assert!(status.success(), "the session finds no violation: {status}");
     rounds
 }
 
@@ -141,6 +148,16 @@ fn start_manager(python: &Path, config: &Path, identity: &str) -> Child {
     let command =
         command.arg(script).arg(identity).env("KUBECONFIG", config).env("LEASE_SECONDS", LEASE_SECONDS);
     command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn().expect("the manager starts")
+}
+
+/// Runs two managers of client-go with leader election and the session that gives them work, and replaces the leader from
+/// time to time. Returns the number of terms of leaders; 0 without client-go.
+async fn manage_with_client_go(workload: Option<Command>, config: &Path, over: &AtomicBool) -> usize {
+    let Some(workload) = workload else { return 0 };
+    let mut managers = GoManagers::start(config);
+    let (rounds, ()) = tokio::join!(run_rounds(workload, config, over), managers.replace_leaders(over));
+    println!("{rounds} rounds of client-go; {}", managers.takeovers());
+    managers.assert_single_leaders()
 }
 
 /// Runs commands of kubectl one after the other. Returns their number.
