@@ -64,18 +64,15 @@ pub(super) fn is_race(status: &Status) -> bool {
     matches!(status.reason, Reason::Conflict | Reason::NotFound)
 }
 
-/// The message of a write of a loop that began after the term.
-const NOT_LEADING: &str = "this apid does not run the controllers now";
-
 /// The failure of a write of a loop while this apid does not lead. The failure is no race: a repetition fails too, until
 /// this apid leads again.
 pub(super) fn not_leading() -> Status {
-    Status::unavailable(NOT_LEADING, 1)
+    Status::failure(Reason::NotLeading, "this apid does not run the controllers now")
 }
 
 /// Whether a write failed because this apid does not lead.
 pub(super) fn is_not_leading(status: &Status) -> bool {
-    status.reason == Reason::ServiceUnavailable && status.message == NOT_LEADING
+    status.reason == Reason::NotLeading
 }
 
 /// Whether the failure of a write is part of normal operation and needs no log line: a race, or the end of the term.
@@ -461,10 +458,15 @@ mod tests {
         let refused = not_leading();
         assert!(is_not_leading(&refused) && is_normal(&refused) && !is_race(&refused));
         assert!(
-            is_not_leading(&ignore_race(Err::<(), _>(refused)).unwrap_err()),
+            is_not_leading(&ignore_race(Err::<(), _>(refused.clone())).unwrap_err()),
             "the caller learns of the failure"
         );
-        let unavailable = Status::unavailable("no answer of the store", 1);
+        assert_eq!(
+            (refused.code, refused.reason.as_str()),
+            (503, "ServiceUnavailable"),
+            "the audit log has both"
+        );
+        let unavailable = Status::unavailable(refused.message.clone(), 1);
         assert!(!is_not_leading(&unavailable) && !is_normal(&unavailable));
         let race = Status::unknown_resource();
         assert!(is_normal(&race) && ignore_race(Err::<(), _>(race)).is_ok());

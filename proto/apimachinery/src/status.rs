@@ -97,6 +97,8 @@ pub enum Reason {
     ServerTimeout,
     /// 503
     ServiceUnavailable,
+    /// 503: another server runs the loop of the write. The body has the reason `ServiceUnavailable`.
+    NotLeading,
     /// 504
     Timeout,
 }
@@ -132,7 +134,7 @@ impl Reason {
             Reason::InternalError => ("InternalError", 500),
             Reason::StorageReadError => ("StorageReadError", 500),
             Reason::ServerTimeout => ("ServerTimeout", 500),
-            Reason::ServiceUnavailable => ("ServiceUnavailable", 503),
+            Reason::ServiceUnavailable | Reason::NotLeading => ("ServiceUnavailable", 503),
             Reason::Timeout => ("Timeout", 504),
         }
     }
