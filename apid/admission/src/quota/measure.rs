@@ -66,8 +66,18 @@ pub fn is_plain(resource: &Kind) -> bool {
     rule(resource) == MeasurementRule::Plain
 }
 
+/// Whether quotas can limit a kind: never Events, as in kube-apiserver.
+pub(super) fn is_counted(resource: &Kind) -> bool {
+    resource.storage == kinds::Storage::Stored
+        && resource.namespaced
+        && !(resource.plural() == "events" && matches!(resource.stem(), Some("" | "events")))
+}
+
 /// Whether a resource name in a quota applies to the objects of a resource.
 pub fn counts_resource(resource: &Kind, name: &str, names: &Names) -> bool {
+    if !is_counted(resource) {
+        return false;
+    }
     if name.strip_prefix("count/").is_some_and(|counted| counted == resource.group_resource.to_string()) {
         return true;
     }

@@ -41,7 +41,7 @@ use crate::{
 };
 use check::{Charge, QuotaError, QuotaRequest, compute_charges};
 use limited::LimitedResource;
-use measure::{MeasurementRule, has_other_scopes, rule};
+use measure::{MeasurementRule, has_other_scopes, is_counted, rule};
 
 /// ResourceQuota kind.
 pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
@@ -239,10 +239,10 @@ fn can_increase_usage(attributes: &Attributes<'_>, object: &Object) -> bool {
 
 impl Plugin for ResourceQuota {
     async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
-        let kind = attributes.resource;
-        let is_counted = kind.storage == kinds::Storage::Stored && kind.namespaced;
         let Some(object) = object.filter(|object| {
-            is_counted && !attributes.namespace.is_empty() && can_increase_usage(attributes, object)
+            is_counted(attributes.resource)
+                && !attributes.namespace.is_empty()
+                && can_increase_usage(attributes, object)
         }) else {
             return Ok(());
         };

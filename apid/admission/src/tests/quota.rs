@@ -119,6 +119,8 @@ fn quota_usage_is_measured_by_kind() {
             assert!(counts_resource(resource, name, &names), "{name} is about {kind}");
         }
     }
+    let events = registry.find_kind("", "Event").unwrap();
+    assert!(!counts_resource(events, "count/events", &names), "quotas do not count Events, as in kube-apiserver");
 }
 
 #[tokio::test]
