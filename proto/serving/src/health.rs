@@ -25,6 +25,8 @@ type Notes = dyn Fn() -> Vec<String> + Send + Sync;
 #[derive(Clone)]
 struct Check {
     name: Arc<str>,
+    /// The check with which this one is excluded, too.
+    group: Option<Arc<str>>,
     probe: Arc<Probe>,
 }
 
@@ -78,7 +80,19 @@ impl Checks {
         name: &str,
         probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        self.checks.push(Check { name: name.into(), probe: Arc::new(probe) });
+        self.checks.push(Check { name: name.into(), group: None, probe: Arc::new(probe) });
+        self
+    }
+
+    /// As [`Checks::with`], for a check that `?exclude=GROUP` excludes, too.
+    #[must_use]
+    pub fn with_grouped(
+        mut self,
+        name: &str,
+        group: &str,
+        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.checks.push(Check { name: name.into(), group: Some(group.into()), probe: Arc::new(probe) });
         self
     }
 
@@ -99,6 +113,11 @@ impl Checks {
     /// Whether all checks pass.
     pub fn is_healthy(&self) -> bool {
         self.checks.iter().all(|check| (check.probe)().is_ok())
+    }
+
+    /// Whether all checks pass that are in no group. Those in a group concern a part of the requests only.
+    pub fn is_mostly_healthy(&self) -> bool {
+        self.checks.iter().filter(|check| check.group.is_none()).all(|check| (check.probe)().is_ok())
     }
 
     /// Responds to a request.
@@ -130,11 +149,16 @@ impl Checks {
         let parameters: Vec<(String, String)> = parameters(query).collect();
         let verbose = parameters.iter().any(|(name, _)| name == "verbose");
         let excluded = parameters.iter().filter(|(name, _)| name == "exclude");
-        let mut excluded: BTreeSet<&str> = excluded.map(|(_, value)| value.as_str()).collect();
+        let excluded: BTreeSet<&str> = excluded.map(|(_, value)| value.as_str()).collect();
+        let mut unmatched = excluded.clone();
         let mut lines = String::new();
         let mut failures = Vec::new();
-        for Check { name, probe } in &self.checks {
-            let line = if excluded.remove(&**name) {
+        for Check { name, group, probe } in &self.checks {
+            let matching = [Some(name), group.as_ref()].into_iter().flatten();
+            let matching: Vec<&str> =
+                matching.map(|name| &**name).filter(|name| excluded.contains(name)).collect();
+            unmatched.retain(|name| !matching.contains(name));
+            let line = if !matching.is_empty() {
                 format!("[+]{name} excluded: ok\n")
             } else if let Err(reason) = probe() {
                 failures.push((name.to_string(), reason));
@@ -144,8 +168,8 @@ impl Checks {
             };
             lines.push_str(&line);
         }
-        if !excluded.is_empty() {
-            let names: Vec<String> = excluded.iter().map(|name| apimachinery::field::quote(name)).collect();
+        if !unmatched.is_empty() {
+            let names: Vec<String> = unmatched.iter().map(|name| apimachinery::field::quote(name)).collect();
             let _ = writeln!(
                 lines,
                 "warn: some health checks cannot be excluded: no matches for {}",
@@ -231,6 +255,27 @@ mod tests {
         assert_eq!(answer.failures, [("storage".to_owned(), "disk full".to_owned())]);
         assert_eq!(checks(Err("disk full")).answer("readyz", None, "exclude=storage", false).status, 200);
         assert_eq!((checks(Err("disk full")).is_healthy(), checks(Ok(())).is_healthy()), (false, true));
+    }
+
+    #[test]
+    fn check_is_excluded_with_its_group() {
+        let checks = checks(Ok(())).with_grouped("storage-override-0", "storage", || Err("away".to_owned()));
+        let status = |query| checks.answer("readyz", None, query, true).status;
+        for (query, expected) in [("", 500), ("exclude=ping", 500), ("exclude=storage", 200)] {
+            assert_eq!(status(query), expected, "{query}");
+        }
+        let one = checks.answer("readyz", None, "verbose&exclude=storage-override-0", true).body;
+        assert!(
+            one.contains("[+]storage ok\n") && one.contains("[+]storage-override-0 excluded: ok\n"),
+            "{one}"
+        );
+        let group = checks.answer("readyz", None, "verbose&exclude=storage", true).body;
+        assert!(
+            !group.contains("warn:") && group.contains("[+]storage-override-0 excluded: ok\n"),
+            "{group}"
+        );
+        assert_eq!(checks.answer("readyz", Some("storage-override-0"), "", true).status, 500);
+        assert!(!checks.is_healthy() && checks.is_mostly_healthy());
     }
 
     #[test]
