@@ -39,13 +39,15 @@ pub(crate) enum EtcdStoreError {
     Open(#[from] OpenError),
 }
 
-/// Opens the store in the cluster of the flags. A TTL of zero means that Events are not removed.
+/// Opens the store in the cluster of some servers, with the other options of the flags. A TTL of zero means that Events are
+/// not removed.
 ///
 /// # Errors
 ///
 /// The cluster cannot be used.
 pub(crate) async fn open(
     flags: &EtcdFlags,
+    servers: Vec<String>,
     names: &Names,
     event_ttl: Duration,
     telemetry: Arc<dyn Telemetry>,
@@ -55,14 +57,15 @@ pub(crate) async fn open(
         authority: flags.etcd_cafile.clone(),
         client: flags.etcd_certfile.clone().zip(flags.etcd_keyfile.clone()),
     };
-    let uses_tls = flags.servers().iter().any(|server| server.starts_with("https://"));
+    let uses_tls = servers.iter().any(|server| server.starts_with("https://"));
     if uses_tls {
         files.connector().await.map_err(EtcdStoreError::Files)?;
     }
     let keys = ReferenceKeys::new(names);
     let events =
         keys.parse_etcd(EVENTS).map(|prefix| Lifetime { prefix: prefix.into_owned(), time: event_ttl });
-    let servers = Lifetime { prefix: endpoints::LEASE_KEYS.to_owned(), time: endpoints::LEASE_LIFETIME };
+    let server_leases =
+        Lifetime { prefix: endpoints::LEASE_KEYS.to_owned(), time: endpoints::LEASE_LIFETIME };
     let claims = Lifetime { prefix: CLAIMS.to_owned(), time: CLAIM_LIFETIME };
     let identity = Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
     let options = Options {
@@ -78,7 +81,7 @@ pub(crate) async fn open(
             lifetimes: events
                 .into_iter()
                 .filter(|lifetime| !lifetime.time.is_zero())
-                .chain([claims, servers])
+                .chain([claims, server_leases])
                 .collect(),
             reuse: flags.lease_reuse_duration_seconds,
             ..LeaseOptions::default()
@@ -88,7 +91,7 @@ pub(crate) async fn open(
             tracing::error!(reason, "the process ends; its next start reads all objects again");
             std::process::exit(GAP);
         }),
-        ..Options::new(flags.servers(), identity, Arc::new(keys))
+        ..Options::new(servers, identity, Arc::new(keys))
     };
     Ok(EtcdStore::open(options, observer).await?)
 }

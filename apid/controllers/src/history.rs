@@ -37,6 +37,9 @@ pub(super) async fn run(api_state: Arc<ApiState>, retention: Duration) {
             tracing::debug!(%error, "writing the history marker failed; old revisions stay readable");
         }
         api_state.cache.evict_compacted();
+        if let Some(separate) = &api_state.separate_store {
+            separate.cache.evict_compacted();
+        }
     }
 }
 

@@ -157,6 +157,22 @@ pub(super) async fn catch_up(api_state: &ApiState) -> Result<(), Status> {
     api_state.store.newest_revision().await.map(drop).map_err(unavailable)
 }
 
+/// Waits until the watch cache has every change of a collection in a separate store that ended before the call. The changes
+/// of the main store come in one order with the change that caused the call, so a collection there needs no wait.
+///
+/// # Errors
+///
+/// The separate store does not answer.
+pub(super) async fn catch_up_with_separate(
+    api_state: &ApiState,
+    collection: &Collection,
+) -> Result<(), Status> {
+    match api_state.separate_store_of(&collection.kind) {
+        Some(separate) => separate.store.newest_revision().await.map(drop).map_err(unavailable),
+        None => Ok(()),
+    }
+}
+
 /// Converts a storage error to a status with code 503, after which a background task retries.
 pub(super) fn unavailable(error: storage::Error) -> Status {
     Status::unavailable(error.to_string(), 1)

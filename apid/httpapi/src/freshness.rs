@@ -7,6 +7,9 @@
 //! identities, policy, webhooks, admission policies, served kinds and objects. With [`PolicyConsistency::Bounded`] a
 //! request waits only if its verb needs the newest objects; the policy is at most [`MAX_AGE`] old.
 //!
+//! A request for objects in a separate store waits for the newest revision of that store, too, and only such a request: while
+//! the separate store does not answer, all others go on.
+//!
 //! A request that waited in a queue is authorized again, after [`Freshness::await_policy`]. Health checks do not wait. A
 //! store without other writers has no [`Freshness`].
 //!
@@ -19,9 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::status::Status;
-use kinds::Storage;
+use kinds::{Kind, Storage};
 use storage::{NewestReads, Revision};
-use verbs::ApiState;
+use verbs::{ApiState, SeparateStore};
 
 use crate::query::Query;
 use crate::request_info::RequestInfo;
@@ -93,10 +96,19 @@ impl Freshness {
         query: &Query,
     ) -> Result<(), Status> {
         self.await_policy().await?;
-        if self.consistency == PolicyConsistency::Bounded && needs_newest_objects(api_state, info, query) {
-            self.catch_up().await?;
+        let kind = requested_kind(api_state, info);
+        let kind = kind.as_deref();
+        let separate = kind.and_then(|kind| api_state.separate_store_of(kind));
+        let needs_objects = match self.consistency {
+            PolicyConsistency::Fresh => separate.is_some(),
+            PolicyConsistency::Bounded => needs_newest_objects(api_state, info, query, kind),
+        };
+        match separate {
+            Some(separate) if needs_objects => catch_up_with_separate(separate).await?,
+            None if needs_objects => self.catch_up().await?,
+            Some(_) | None => {}
         }
-        if concerns_definitions(api_state, info) {
+        if concerns_definitions(info, kind) {
             let wait = api_state.kinds.wait_for_definitions(&api_state.names);
             tokio::time::timeout(DEFINITIONS_TIMEOUT, wait).await.map_err(|_elapsed| {
                 let text = "the definitions of custom kinds that another server accepted are not served yet: try again";
@@ -104,6 +116,11 @@ impl Freshness {
             })?;
         }
         Ok(())
+    }
+
+    /// The reads of the newest policy; None if decisions may rest on older policy.
+    pub fn policy_reads(&self) -> Option<Arc<NewestReads>> {
+        (self.consistency == PolicyConsistency::Fresh).then(|| Arc::clone(&self.reads))
     }
 
     /// Waits until a request can be decided on policy that is new enough.
@@ -136,31 +153,54 @@ impl Freshness {
     }
 }
 
+async fn catch_up_with_separate(separate: &SeparateStore) -> Result<(), Status> {
+    separate.reads.catch_up().await.map_err(|_| {
+        // The client is not known yet: the reason is in the log.
+        let text = "the newest objects of this resource, which has an etcd cluster of its own, are not known to this server: try \
+                    again, or see /readyz";
+        Status::unavailable(text, 1)
+    })
+}
+
+/// The kind of a request; None for an unknown kind, and if the request is not for a resource.
+fn requested_kind(api_state: &ApiState, info: &RequestInfo) -> Option<Arc<Kind>> {
+    let attributes = &info.attributes;
+    if !attributes.resource_request {
+        return None;
+    }
+    let kinds = api_state.kinds.get();
+    kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource).cloned()
+}
+
 /// Whether the verb of a request reads the newest objects, or writes. A read that accepts the state of a revision or any
 /// state needs none that is newer than the cache.
-fn needs_newest_objects(api_state: &ApiState, info: &RequestInfo, query: &Query) -> bool {
+fn needs_newest_objects(
+    api_state: &ApiState,
+    info: &RequestInfo,
+    query: &Query,
+    kind: Option<&Kind>,
+) -> bool {
     let attributes = &info.attributes;
     if !attributes.resource_request {
         return false;
     }
-    let kinds = api_state.kinds.get();
-    let resource = kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource);
-    if resource.is_some_and(|resource| !matches!(resource.storage, Storage::Stored | Storage::Shared(_))) {
+    if kind.is_some_and(|kind| !matches!(kind.storage, Storage::Stored | Storage::Shared(_))) {
         return false;
     }
     let is_read = matches!(attributes.verb.as_str(), "get" | "list" | "watch");
     // The revision of a continued list is in its token.
     let accepted = query.text("resourceVersion").parse().ok().filter(|_| query.text("continue").is_empty());
-    !(is_read && accepted.is_some_and(|revision| Revision(revision) <= api_state.cache.revision()))
+    let cache = match kind.and_then(|kind| api_state.separate_store_of(kind)) {
+        Some(separate) => &separate.cache,
+        None => &api_state.cache,
+    };
+    !(is_read && accepted.is_some_and(|revision| Revision(revision) <= cache.revision()))
 }
 
 /// Whether the served kinds decide about a request: it is for a custom or an unknown kind, or for a document about kinds.
-fn concerns_definitions(api_state: &ApiState, info: &RequestInfo) -> bool {
-    let attributes = &info.attributes;
-    if !attributes.resource_request {
+fn concerns_definitions(info: &RequestInfo, kind: Option<&Kind>) -> bool {
+    if !info.attributes.resource_request {
         return info.segments.first().is_some_and(|root| matches!(root.as_str(), "apis" | "openapi"));
     }
-    let kinds = api_state.kinds.get();
-    let resource = kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource);
-    resource.is_none_or(|resource| resource.is_custom())
+    kind.is_none_or(Kind::is_custom)
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use apimachinery::field::quote;
 use apimachinery::names::Names;
 use clap::Args;
 use serving::flags::duration;
@@ -23,6 +24,9 @@ pub(crate) enum PolicyConsistencyName {
     Bounded,
 }
 
+/// The flag of the cluster of Events.
+const OVERRIDES: &str = "etcd-servers-overrides";
+
 /// The media type of JSON.
 const JSON: &str = "application/json";
 
@@ -32,6 +36,10 @@ pub(crate) struct EtcdFlags {
     /// Store the objects in this etcd cluster, which several servers may share, and not in --data-dir
     #[arg(long, value_name = "URL,...")]
     pub(crate) etcd_servers: Vec<String>,
+    /// Store Events in an etcd cluster of their own: /events#URL;URL,... (format GROUP/RESOURCE#URL;URL; no other resource can
+    /// have its own cluster). The other flags of etcd are those of both clusters
+    #[arg(long, value_name = "RESOURCE#URLS,...")]
+    pub(crate) etcd_servers_overrides: Vec<String>,
     /// Prefix of all keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub(crate) etcd_prefix: String,
@@ -114,19 +122,66 @@ impl EtcdFlags {
         if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
             errors.push("`--etcd-certfile` and `--etcd-keyfile` require each other".to_owned());
         }
-        for server in self.servers() {
-            if server.contains('@') {
-                errors.push(
-                    "`--etcd-servers`: an URL has a user; use an URL such as `https://etcd-0:2379`, and \
-                     `--etcd-certfile`"
-                        .to_owned(),
-                );
-            } else if !server.starts_with("http://") && !server.starts_with("https://") {
-                errors.push(format!(
-                    "`--etcd-servers`: `{server}` has no scheme; use an URL such as `https://etcd-0:2379`"
-                ));
-            }
+        errors.extend(self.servers().iter().filter_map(|server| server_error("etcd-servers", server)));
+        let overrides = self.overrides(names);
+        errors.extend(overrides.iter().filter_map(|servers| servers.as_ref().err().cloned()));
+        let mut servers: Vec<Vec<String>> = overrides.into_iter().flatten().collect();
+        errors.extend(servers.iter().flatten().filter_map(|server| server_error(OVERRIDES, server)));
+        servers.dedup();
+        if servers.len() > 1 {
+            errors.push(format!("`--{OVERRIDES}`: Events have several clusters; name one"));
+        }
+        if !self.etcd_servers_overrides.is_empty() && self.servers().is_empty() {
+            errors.push(format!(
+                "`--{OVERRIDES}` requires `--etcd-servers`: all other objects are in that cluster"
+            ));
         }
         errors
     }
+
+    /// The URLs of the servers of the cluster of Events; empty if Events are in the store of all other objects.
+    pub(crate) fn event_servers(&self, names: &Names) -> Vec<String> {
+        self.overrides(names).into_iter().flatten().next().unwrap_or_default()
+    }
+
+    /// The servers of each override of Events, or the reason why it is invalid.
+    fn overrides(&self, names: &Names) -> Vec<Result<Vec<String>, String>> {
+        split_list(&self.etcd_servers_overrides).iter().map(|text| parse_override(text, names)).collect()
+    }
+}
+
+/// Parses an override of Events.
+fn parse_override(text: &str, names: &Names) -> Result<Vec<String>, String> {
+    // The text of kube-apiserver.
+    let invalid = || {
+        format!(
+            "--{OVERRIDES} invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
+        )
+    };
+    let (resource, servers) = text.split_once('#').ok_or_else(invalid)?;
+    let (group, plural) = resource.split_once('/').ok_or_else(invalid)?;
+    if servers.contains('#') || plural.contains('/') || servers.is_empty() {
+        return Err(invalid());
+    }
+    // Both groups have the same stored objects.
+    if plural != "events" || !(group.is_empty() || group == names.group("events")) {
+        return Err(format!(
+            "`--{OVERRIDES}`: {}: only Events (`/events`) can have an etcd cluster of their own: other objects are written \
+             together with their namespace, quotas or addresses, or decide about requests, in one history; copy the keys \
+             below the prefix of this resource into the cluster of `--etcd-servers`, and leave this override out",
+            quote(resource)
+        ));
+    }
+    Ok(servers.split(';').map(|server| server.trim().to_owned()).collect())
+}
+
+/// The error in the URL of a server.
+fn server_error(flag: &str, server: &str) -> Option<String> {
+    if server.contains('@') {
+        return Some(format!(
+            "`--{flag}`: an URL has a user; use an URL such as `https://etcd-0:2379`, and `--etcd-certfile`"
+        ));
+    }
+    (!server.starts_with("http://") && !server.starts_with("https://"))
+        .then(|| format!("`--{flag}`: `{server}` has no scheme; use an URL such as `https://etcd-0:2379`"))
 }

@@ -246,7 +246,6 @@ const UNSAFE_TO_IGNORE: &[FlagRow] = &[
         Value("FILE"),
         "Proxy for connections to webhooks and nodes; connections would bypass it",
     ),
-    ("etcd-servers-overrides", List("RESOURCE#URLS"), "Stores of single resources in etcd clusters"),
     (
         "service-account-signing-endpoint",
         Value("SOCKET"),

@@ -182,12 +182,60 @@ fn flags_of_etcd_take_effect_with_servers() {
     assert!(errors("--policy-consistency=old").contains("use one of fresh, bounded"));
     assert!(errors("--etcd-certfile=/c").contains("`--etcd-keyfile` require each other"));
     assert!(errors("--storage-media-type=application/yaml").contains("application/json"));
-    assert!(errors("--etcd-servers-overrides=/events#https://c:2379").contains("etcd-servers-overrides"));
     let plain = read(&["--data-dir=/d", "--spawn-authd", "--etcd-servers=a:2379"]).unwrap_err().join("; ");
     assert!(plain.contains("`a:2379` has no scheme"), "{plain}");
     let user = ["--data-dir=/d", "--spawn-authd", "--etcd-servers=https://root:password@a:2379"];
     let user = read(&user).unwrap_err().join("; ");
     assert!(user.contains("an URL has a user") && !user.contains("password"), "{user}");
+}
+
+#[test]
+fn events_alone_can_have_a_cluster_of_their_own() {
+    const BASE: [&str; 4] =
+        ["--data-dir=/d", "--spawn-authd", "--names=kubernetes", "--etcd-servers=https://a:2379"];
+    let overrides = |flags: &[&str]| {
+        let flags = flags.iter().map(|value| format!("--etcd-servers-overrides={value}"));
+        let words: Vec<String> = BASE.iter().map(|&word| word.to_owned()).chain(flags).collect();
+        let config = read(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        config.map(|config| config.flags.etcd.event_servers(&config.names)).map_err(|e| e.join("; "))
+    };
+    let both = vec!["https://c:2379".to_owned(), "https://d:2379".to_owned()];
+    assert_eq!(overrides(&[]), Ok(Vec::new()));
+    for given in [
+        &["/events#https://c:2379;https://d:2379"][..],
+        &["events.k8s.io/events#https://c:2379;https://d:2379"],
+        &["/events#https://c:2379;https://d:2379,events.k8s.io/events#https://c:2379;https://d:2379"],
+        &["/events#https://c:2379;https://d:2379", "/events#https://c:2379;https://d:2379"],
+    ] {
+        assert_eq!(overrides(given).as_ref(), Ok(&both), "{given:?}");
+    }
+    const FORM: &str = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are \
+                        URLs, semicolon separated";
+    for given in
+        ["/events", "events#https://c:2379", "/events#https://c:2379#x", "a/b/events#https://c", "/events#"]
+    {
+        assert_eq!(overrides(&[given]).unwrap_err(), FORM, "{given}");
+    }
+    for (given, part) in [
+        (
+            "/secrets#https://c:2379",
+            "\"/secrets\": only Events (`/events`) can have an etcd cluster of their own",
+        ),
+        ("apps/deployments#https://c:2379", "\"apps/deployments\": only Events"),
+        ("rbac.authorization.k8s.io/roles#https://c:2379", "or decide about requests"),
+        ("/*#https://c:2379", "\"/*\": only Events"),
+        ("/events#c:2379", "`--etcd-servers-overrides`: `c:2379` has no scheme"),
+        ("/events#https://c:2379;", "has no scheme"),
+        ("/events#https://c:2379,/events#https://d:2379", "Events have several clusters"),
+    ] {
+        let errors = overrides(&[given]).unwrap_err();
+        assert!(errors.contains(part), "{given}: {errors}");
+    }
+    let user = overrides(&["/events#https://root:password@c:2379"]).unwrap_err();
+    assert!(user.contains("an URL has a user") && !user.contains("password"), "{user}");
+    let embedded = ["--data-dir=/d", "--spawn-authd", "--etcd-servers-overrides=/events#https://c:2379"];
+    let embedded = read(&embedded).unwrap_err().join("; ");
+    assert!(embedded.contains("`--etcd-servers-overrides` requires `--etcd-servers`"), "{embedded}");
 }
 
 #[test]

@@ -10,9 +10,11 @@ use aggregation::Aggregation;
 use apimachinery::clock::Clock;
 use apimachinery::names::Names;
 use forwarding::ServiceResolver;
+use kinds::Registry;
 use serving::certs::Authority;
 use serving::metrics::Metrics;
 use serving::tls::{ServingTls, TlsFiles};
+use storage::engine::etcd::Telemetry;
 use storage::engine::fjall::{self, FjallStore};
 use storage::form::{Form, FormedStore};
 use storage::{Observers, Store};
@@ -26,7 +28,7 @@ use crate::stored_values::ReferenceValues;
 use authclient::PolicyRevisions;
 use controllers::Leadership;
 use verbs::addresses::ServiceAddresses;
-use verbs::{ApiState, Cache};
+use verbs::{ApiState, Cache, Caches};
 
 /// Creates a folder with mode 0700, or sets this mode on an existing folder: stored objects contain secrets.
 pub(super) fn create_private_folder(path: &Path) -> Result<(), ProcessError> {
@@ -94,15 +96,42 @@ pub(super) fn check_unlocked_store(config: &Config) -> Result<(), ProcessError> 
     fjall::check_unlocked(&config.data_dir.join(STORE)).map_err(|error| ProcessError::Store(Box::new(error)))
 }
 
-/// Opens the store with its observers, and loads the addresses of stored Services.
-pub(super) async fn open_store(
+/// The open stores of the process.
+pub(super) struct Stores {
+    /// The main store.
+    pub(super) main: Arc<dyn Store>,
+    /// The store of `--etcd-servers-overrides`.
+    pub(super) separate: Option<Arc<dyn Store>>,
+}
+
+impl Stores {
+    /// Closes the stores.
+    pub(super) async fn close(&self) {
+        if let Some(separate) = &self.separate {
+            separate.close().await;
+        }
+        self.main.close().await;
+    }
+}
+
+/// The caches of the stores, with that of Events if they have a store of their own.
+pub(super) fn caches(config: &Config, registry: &Registry) -> Caches {
+    let cache = || Arc::new(Cache::new(storage::cache::Limits::default()));
+    let events = registry.find_stored("", "v1", "events");
+    let separate = events.filter(|_| !config.flags.etcd.event_servers(&config.names).is_empty());
+    Caches::new(&cache(), separate.map(|events| (events.key_prefix.clone(), cache())))
+}
+
+/// Opens the stores with their observers, and loads the addresses of stored Services.
+pub(super) async fn open_stores(
     config: &Config,
     names: &Names,
     clock: &Arc<dyn Clock>,
-    (revisions, cache, addresses): (&Arc<PolicyRevisions>, &Arc<Cache>, &Arc<ServiceAddresses>),
+    (revisions, caches, addresses): (&Arc<PolicyRevisions>, &Caches, &Arc<ServiceAddresses>),
     (encryption, retries): (Option<&ProcessEncryption>, &StartRetries),
     metrics: &Metrics,
-) -> Result<Arc<dyn Store>, ProcessError> {
+) -> Result<Stores, ProcessError> {
+    let cache = caches.main();
     // `revisions` precedes the watch cache: clients see a change only after `revisions` has recorded the
     // policy writes up to it.
     let observers: Arc<dyn storage::Observer> = Arc::new(Observers(vec![
@@ -111,43 +140,89 @@ pub(super) async fn open_store(
         Arc::clone(cache) as Arc<dyn storage::Observer>,
     ]));
     let etcd = &config.flags.etcd;
-    let is_in_etcd = !etcd.servers().is_empty();
-    let media_type = etcd.media_type(names).map_err(|error| ProcessError::Usage(vec![error]))?;
-    // In etcd, objects have the form of kube-apiserver, inside of their encryption.
-    let form: Option<Arc<dyn Form>> = match is_in_etcd {
-        true => Some(Arc::new(ReferenceValues::new(names, media_type))),
-        false => None,
+    let cluster = match etcd.servers().is_empty() {
+        true => None,
+        false => Some(EtcdCluster::new(config, names, encryption, metrics)?),
     };
-    let observers = match &form {
-        Some(form) => FormedStore::observer(Arc::clone(form), observers),
-        None => observers,
-    };
-    let observers = match encryption {
-        Some(process) => process.encryption.observer(observers),
-        None => observers,
-    };
-    let mut store: Arc<dyn Store> = match is_in_etcd {
-        true => {
-            let event_ttl = config.flags.storage.event_ttl;
-            let telemetry = Arc::new(EtcdMetrics::new(metrics, names));
-            Arc::new(etcd_store::open(etcd, names, event_ttl, telemetry, observers).await?)
+    let main: Arc<dyn Store> = match &cluster {
+        Some(cluster) => cluster.open(etcd.servers(), observers).await?,
+        None => {
+            let observers = match encryption {
+                Some(process) => process.encryption.observer(observers),
+                None => observers,
+            };
+            let store = open_embedded_store(config, names, clock, observers).await?;
+            match encryption {
+                Some(process) => process.encryption.store(store),
+                None => store,
+            }
         }
-        false => open_embedded_store(config, names, clock, observers).await?,
     };
-    if let Some(process) = encryption {
-        store = process.encryption.store(store);
-    }
-    if let Some(form) = form {
-        store = Arc::new(FormedStore::new(form, store));
-    }
-    revisions.start_at(store.revision());
-    retries.run(async || addresses.load(&*store).await.map_err(ProcessError::Addresses)).await?;
+    let separate = match (&cluster, caches.separate()) {
+        (Some(cluster), Some((_, cache))) => {
+            let observer = Arc::clone(cache) as Arc<dyn storage::Observer>;
+            let opened = cluster.open(etcd.event_servers(names), observer).await;
+            let store = opened.map_err(|error| ProcessError::SeparateStore(Box::new(error)))?;
+            cache.attach(&store);
+            Some(store)
+        }
+        _ => None,
+    };
+    revisions.start_at(main.revision());
+    retries.run(async || addresses.load(&*main).await.map_err(ProcessError::Addresses)).await?;
     if encryption.is_some() {
-        let (addresses, store) = (Arc::clone(addresses), Arc::clone(&store));
+        let (addresses, store) = (Arc::clone(addresses), Arc::clone(&main));
         tokio::spawn(async move { addresses.follow_recoveries(&*store).await });
     }
-    cache.attach(&store);
-    Ok(store)
+    cache.attach(&main);
+    Ok(Stores { main, separate })
+}
+
+/// The common part of stores in etcd clusters: the form of their values, their encryption and their metrics.
+struct EtcdCluster<'a> {
+    config: &'a Config,
+    names: &'a Names,
+    form: Arc<dyn Form>,
+    encryption: Option<&'a ProcessEncryption>,
+    telemetry: Arc<EtcdMetrics>,
+}
+
+impl<'a> EtcdCluster<'a> {
+    fn new(
+        config: &'a Config,
+        names: &'a Names,
+        encryption: Option<&'a ProcessEncryption>,
+        metrics: &Metrics,
+    ) -> Result<Self, ProcessError> {
+        let media_type =
+            config.flags.etcd.media_type(names).map_err(|error| ProcessError::Usage(vec![error]))?;
+        // In etcd, objects have the form of kube-apiserver, inside of their encryption.
+        let form: Arc<dyn Form> = Arc::new(ReferenceValues::new(names, media_type));
+        let telemetry = Arc::new(EtcdMetrics::new(metrics, names));
+        Ok(EtcdCluster { config, names, form, encryption, telemetry })
+    }
+
+    /// Opens the store of a cluster.
+    async fn open(
+        &self,
+        servers: Vec<String>,
+        observer: Arc<dyn storage::Observer>,
+    ) -> Result<Arc<dyn Store>, ProcessError> {
+        let mut observer = FormedStore::observer(Arc::clone(&self.form), observer);
+        if let Some(process) = self.encryption {
+            observer = process.encryption.observer(observer);
+        }
+        let flags = &self.config.flags;
+        let telemetry = Arc::clone(&self.telemetry) as Arc<dyn Telemetry>;
+        let event_ttl = flags.storage.event_ttl;
+        let engine =
+            etcd_store::open(&flags.etcd, servers, self.names, event_ttl, telemetry, observer).await?;
+        let mut store: Arc<dyn Store> = Arc::new(engine);
+        if let Some(process) = self.encryption {
+            store = process.encryption.store(store);
+        }
+        Ok(Arc::new(FormedStore::new(Arc::clone(&self.form), store)))
+    }
 }
 
 /// Returns the names that a generated serving certificate needs.

@@ -11,7 +11,7 @@ use encryption::{Configuration, Encryption, EncryptionMetrics, ReloadOptions, Re
 use serving::metrics::Metrics;
 use serving::reload::Watch;
 use tokio::sync::Notify;
-use verbs::Cache;
+use verbs::Caches;
 use verbs::addresses::ServiceAddresses;
 
 use super::error::ProcessError;
@@ -34,7 +34,7 @@ pub(super) async fn start(
     names: &Names,
     (clock, rng): (&Arc<dyn Clock>, &Arc<dyn Rng>),
     metrics: &Metrics,
-    cache: &Arc<Cache>,
+    caches: &Caches,
     (revisions, addresses): (&Arc<PolicyRevisions>, &Arc<ServiceAddresses>),
 ) -> Result<Option<ProcessEncryption>, ProcessError> {
     let flags = &config.flags.storage;
@@ -48,7 +48,7 @@ pub(super) async fn start(
     let configuration = Configuration::read(&file, names).map_err(|error| invalid(&error))?;
     let recovery = Arc::new(Notify::new());
     let observers = (Arc::clone(revisions), Arc::clone(addresses));
-    tokio::spawn(refresh_unreadable(Arc::clone(cache), observers, Arc::clone(&recovery)));
+    tokio::spawn(refresh_unreadable(caches.clone(), observers, Arc::clone(&recovery)));
     let environment = KmsEnvironment {
         clock: Arc::clone(clock),
         rng: Arc::clone(rng),
@@ -69,11 +69,11 @@ pub(super) async fn start(
     Ok(Some(ProcessEncryption { encryption, reload }))
 }
 
-/// Reads the unreadable objects of the cache again after each notification, until no read fails. Controllers and clients
+/// Reads the unreadable objects of the caches again after each notification, until no read fails. Controllers and clients
 /// follow, because the watches of their resources end. The mirror of authd and the index of addresses read their objects
 /// themselves.
 async fn refresh_unreadable(
-    cache: Arc<Cache>,
+    caches: Caches,
     (revisions, addresses): (Arc<PolicyRevisions>, Arc<ServiceAddresses>),
     recovery: Arc<Notify>,
 ) {
@@ -81,8 +81,10 @@ async fn refresh_unreadable(
         recovery.notified().await;
         revisions.reread_unreadable();
         addresses.reread_unreadable();
-        while !cache.refresh_unreadable().await {
-            tokio::time::sleep(REFRESH_INTERVAL).await;
+        for cache in [Some(caches.main()), caches.separate().map(|(_, cache)| cache)].into_iter().flatten() {
+            while !cache.refresh_unreadable().await {
+                tokio::time::sleep(REFRESH_INTERVAL).await;
+            }
         }
     }
 }

@@ -68,6 +68,9 @@ pub(super) enum ProcessError {
     /// The store in etcd cannot be opened.
     #[error("{0}")]
     Etcd(#[from] EtcdStoreError),
+    /// The store of `--etcd-servers-overrides` cannot be opened.
+    #[error("the cluster of `--etcd-servers-overrides`: {0}")]
+    SeparateStore(Box<ProcessError>),
     /// The key of continue tokens cannot be read from or written to the store.
     #[error("cannot read or store the key of continue tokens: {0}")]
     TokenKey(storage::Error),
@@ -139,7 +142,7 @@ impl ProcessError {
             }
             ProcessError::Namespaces(status)
             | ProcessError::Definitions(status)
-            | ProcessError::ApiServices(status) => status.reason == Reason::ServiceUnavailable,
+            | ProcessError::ApiServices(status) => status.code == Reason::ServiceUnavailable.code(),
             _ => false,
         }
     }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use httpapi::{Freshness, PolicyConsistency};
 use serving::metrics::Stability::Alpha;
 use serving::metrics::{Definition, Metrics};
-use storage::{NewestRead, NewestReads, Store};
+use storage::{NewestRead, NewestReads};
+use verbs::{Caches, SeparateStore};
 
+use super::components::Stores;
 use crate::config::PolicyConsistencyName;
 
 /// Bounds of the time of a read in seconds.
@@ -15,12 +17,34 @@ const READ_SECONDS: &[f64] =
 /// The age before the first read, in seconds.
 const UNKNOWN_AGE: f64 = f64::INFINITY;
 
-/// Starts the reads of the newest revision; None if no other server writes to the store.
+/// The waits for the newest revisions of the stores.
+pub(super) struct FreshReads {
+    /// The freshness of requests.
+    pub(super) freshness: Arc<Freshness>,
+    /// The reads of the newest revision of the separate store.
+    pub(super) separate: Option<Arc<NewestReads>>,
+}
+
+impl FreshReads {
+    /// The separate store with its cache and its reads, for the verbs.
+    pub(super) fn separate_store(&self, stores: &Stores, caches: &Caches) -> Option<Arc<SeparateStore>> {
+        let (key_prefix, cache) = caches.separate()?;
+        Some(Arc::new(SeparateStore {
+            key_prefix: key_prefix.to_owned(),
+            store: Arc::clone(stores.separate.as_ref()?),
+            cache: Arc::clone(cache),
+            reads: Arc::clone(self.separate.as_ref()?),
+            policy_reads: self.freshness.policy_reads(),
+        }))
+    }
+}
+
+/// Starts the reads of the newest revisions; None if no other server writes to the main store.
 pub(super) fn start(
     consistency: PolicyConsistencyName,
-    store: &Arc<dyn Store>,
+    stores: &Stores,
     metrics: &Metrics,
-) -> Option<Arc<Freshness>> {
+) -> Option<FreshReads> {
     let alpha = |name, help| Definition::new(name, Alpha, help);
     let durations = metrics.histogram::<Vec<(&'static str, &'static str)>>(
         &alpha(
@@ -42,7 +66,13 @@ pub(super) fn start(
         durations.get_or_create(&vec![("result", result)]).observe(read.took.as_secs_f64());
         waits.inc_by(read.calls);
     };
-    let reads = NewestReads::of(store, on_read)?;
+    let on_read = Arc::new(on_read);
+    let of_store = |store| {
+        let on_read = Arc::clone(&on_read);
+        NewestReads::of(store, move |read| on_read(read))
+    };
+    let reads = of_store(&stores.main)?;
+    let separate = stores.separate.as_ref().and_then(of_store);
     let measured = Arc::clone(&reads);
     metrics.collect_with(move || {
         current_age.set(measured.age().map_or(UNKNOWN_AGE, |age| age.as_secs_f64()));
@@ -52,5 +82,5 @@ pub(super) fn start(
         PolicyConsistencyName::Fresh => PolicyConsistency::Fresh,
         PolicyConsistencyName::Bounded => PolicyConsistency::Bounded,
     };
-    Some(Arc::new(Freshness::new(reads, consistency)))
+    Some(FreshReads { freshness: Arc::new(Freshness::new(reads, consistency)), separate })
 }

@@ -10,6 +10,7 @@ use serving::tls::ServingTls;
 use storage::Store;
 use tokio::sync::watch;
 
+use super::components::Stores;
 use super::encryption_at_rest::ProcessEncryption;
 use crate::config::Config;
 use authclient::Auth;
@@ -98,8 +99,8 @@ pub(super) struct HealthSources<'a> {
     pub(super) config: &'a Config,
     /// The client of authd.
     pub(super) auth: &'a Arc<Auth>,
-    /// The store.
-    pub(super) store: &'a Arc<dyn Store>,
+    /// The stores.
+    pub(super) stores: &'a Stores,
     /// The freshness of requests, if other servers write to the store.
     pub(super) freshness: Option<&'a Arc<Freshness>>,
     /// Encryption at rest, if it is configured.
@@ -129,15 +130,22 @@ impl HealthSources<'_> {
             .with("ping", || Ok(()))
             .with("log", || serving::log::check().map_err(|error| error.to_string()));
         let store_check = self.config.names.store_check;
-        checks = self.with_store_check(checks, store_check);
+        checks = checks.with(store_check, health_of(&self.stores.main));
         if is_readyz {
-            let store = Arc::clone(self.store);
-            let check = move || store.readiness().map_err(|error| error.to_string());
-            checks = checks.with(&format!("{store_check}-readiness"), check);
-            if let Some(freshness) = self.freshness {
-                let freshness = Arc::clone(freshness);
-                checks = checks.with("policy-age", move || freshness.check_age());
+            checks = checks.with(&format!("{store_check}-readiness"), readiness_of(&self.stores.main));
+        }
+        if let Some(separate) = &self.stores.separate {
+            let name = format!("{store_check}-override-0");
+            checks = checks.with_grouped(&name, store_check, health_of(separate));
+            if is_readyz {
+                let name = format!("{store_check}-override-readiness-0");
+                checks =
+                    checks.with_grouped(&name, &format!("{store_check}-readiness"), readiness_of(separate));
             }
+        }
+        if let Some(freshness) = self.freshness.filter(|_| is_readyz) {
+            let freshness = Arc::clone(freshness);
+            checks = checks.with("policy-age", move || freshness.check_age());
         }
         checks = self.with_encryption_checks(checks, endpoint);
         if is_readyz {
@@ -175,7 +183,7 @@ impl HealthSources<'_> {
             checks = checks.with_notes(move || {
                 tls.is_change_rejected().then(|| TLS_CHANGE_REJECTED.to_owned()).into_iter().collect()
             });
-            let store = Arc::clone(self.store);
+            let store = Arc::clone(&self.stores.main);
             checks = checks.with_notes(move || {
                 let warning = |reason| format!("storage is full, creates and updates are rejected: {reason}");
                 store.full_reason().map(warning).into_iter().collect()
@@ -213,12 +221,6 @@ impl HealthSources<'_> {
         checks
     }
 
-    /// Adds a check of the store under a name.
-    fn with_store_check(&self, checks: Checks, name: &str) -> Checks {
-        let store = Arc::clone(self.store);
-        checks.with(name, move || store.health().map_err(|error| error.to_string()))
-    }
-
     /// Returns a check that passes when a step of the start is complete. `objects` names the objects that the
     /// step creates.
     fn progress_check(&self, is_complete: fn(&Progress) -> bool, objects: &'static str) -> CheckFunction {
@@ -246,6 +248,18 @@ impl HealthSources<'_> {
     }
 }
 
+/// Returns the check that a store is healthy.
+fn health_of(store: &Arc<dyn Store>) -> CheckFunction {
+    let store = Arc::clone(store);
+    Box::new(move || store.health().map_err(|error| error.to_string()))
+}
+
+/// Returns the check that a store is ready for requests.
+fn readiness_of(store: &Arc<dyn Store>) -> CheckFunction {
+    let store = Arc::clone(store);
+    Box::new(move || store.readiness().map_err(|error| error.to_string()))
+}
+
 type CheckFunction = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 #[cfg(test)]
@@ -266,7 +280,7 @@ mod tests {
     }
 
     /// Opens a store in a directory. A store with a quota of 0 bytes is full.
-    async fn open_store(dir: &std::path::Path, quota_bytes: Option<u64>) -> Arc<dyn Store> {
+    async fn open_stores(dir: &std::path::Path, quota_bytes: Option<u64>) -> Stores {
         let identity = fjall::Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
         let options = fjall::Options {
             quota_bytes,
@@ -274,7 +288,7 @@ mod tests {
         };
         let store = FjallStore::open(options, Arc::new(Observers(Vec::new()))).unwrap();
         store.maintain().await.unwrap();
-        Arc::new(store)
+        Stores { main: Arc::new(store), separate: None }
     }
 
     /// Loads generated TLS files in a directory.
@@ -292,7 +306,7 @@ mod tests {
 
     async fn readyz_with_tls(config: &Config, quota_bytes: Option<u64>, tls: &Arc<ServingTls>) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let store = open_store(dir.path(), quota_bytes).await;
+        let stores = open_stores(dir.path(), quota_bytes).await;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let auth = Auth::allow_all(Arc::clone(&clock));
         let progress = Arc::new(Progress::default());
@@ -301,7 +315,7 @@ mod tests {
         let sources = HealthSources {
             config,
             auth: &auth,
-            store: &store,
+            stores: &stores,
             freshness: None,
             encryption: None,
             tls,
@@ -309,7 +323,7 @@ mod tests {
             clock: &clock,
         };
         let answer = sources.health().readyz.answer("readyz", None, "verbose", true);
-        store.close().await;
+        stores.close().await;
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.body
     }
@@ -317,7 +331,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn livez_ignores_unfinished_start_during_grace_period() {
         let dir = tempfile::tempdir().unwrap();
-        let store = open_store(dir.path(), None).await;
+        let stores = open_stores(dir.path(), None).await;
         let manual = Arc::new(ManualClock::at(SystemClock::new().now()));
         let clock: Arc<dyn Clock> = manual.clone();
         let auth = Auth::allow_all(Arc::clone(&clock));
@@ -330,7 +344,7 @@ mod tests {
             let sources = HealthSources {
                 config: &config,
                 auth: &auth,
-                store: &store,
+                stores: &stores,
                 freshness: None,
                 encryption: None,
                 tls: &tls,
@@ -352,7 +366,7 @@ mod tests {
             progress.namespaces.store(false, Ordering::SeqCst);
             progress.objects.send_replace(false);
         }
-        store.close().await;
+        stores.close().await;
     }
 
     #[tokio::test(flavor = "multi_thread")]

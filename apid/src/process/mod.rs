@@ -59,9 +59,7 @@ use serving::service_manager::{ServiceManager, ServiceState};
 use start_retries::StartRetries;
 use verbs::addresses::ServiceAddresses;
 use verbs::conversion::{ConversionContext, ConversionMetrics, WebhookConversionClient};
-use verbs::{
-    self, AdmissionBackend, ApiState, Cache, CurrentKinds, DeclarativeValidation, ReadMetrics, TokenKey,
-};
+use verbs::{self, AdmissionBackend, ApiState, CurrentKinds, DeclarativeValidation, ReadMetrics, TokenKey};
 
 /// Maximum time for which the shutdown waits for open requests.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -177,8 +175,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let current_registry =
         Arc::new(CurrentRegistry::new(Registry::with_versions(&names, &config.enabled_versions)));
     let registry = current_registry.get();
-    let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
-    let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+    let caches = components::caches(&config, &registry);
+    let backend = Arc::new(AdmissionBackend::new(&registry, caches.clone()));
     let addresses = Arc::new(ServiceAddresses::new(
         &registry,
         Arc::clone(&names),
@@ -225,32 +223,39 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     // Certificates are loaded or created while authd starts and while the store waits for the disk.
     let readers = (&revisions, &addresses);
     let encryption =
-        encryption_at_rest::start(&config, &names, (&clock, &rng), &metrics, &cache, readers).await?;
-    let observers = (&revisions, &cache, &addresses);
+        encryption_at_rest::start(&config, &names, (&clock, &rng), &metrics, &caches, readers).await?;
+    let observers = (&revisions, &caches, &addresses);
     let retries = StartRetries::new(
         &config.flags.etcd,
         encryption.as_ref().map(|process| Arc::clone(&process.encryption)),
     );
-    let open_store =
-        components::open_store(&config, &names, &clock, observers, (encryption.as_ref(), &retries), &metrics);
+    let open_stores = components::open_stores(
+        &config,
+        &names,
+        &clock,
+        observers,
+        (encryption.as_ref(), &retries),
+        &metrics,
+    );
     let start = authd.wait_for_start(&auth);
-    let store = async {
+    let stores = async {
         if is_new_store {
             start.await?;
-            open_store.await
+            open_stores.await
         } else {
-            tokio::try_join!(open_store, start).map(|(store, ())| store)
+            tokio::try_join!(open_stores, start).map(|(stores, ())| stores)
         }
     };
     let start = async {
         tokio::try_join!(
-            store,
+            stores,
             components::load_tls(&config, &clock),
             components::check_signing_authority(&config)
         )
     };
     let service_manager = ServiceManager::from_environment();
-    let (store, (tls, serving_ca), ()) = service_manager.extend_start(start).await?;
+    let (stores, (tls, serving_ca), ()) = service_manager.extend_start(start).await?;
+    let store = Arc::clone(&stores.main);
 
     admission.environment().reservations.share(&store);
     config.published_config.complete(serving_ca, &config.controllers);
@@ -274,11 +279,13 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let (stop, stopping) = watch::channel(false);
     let load = async || TokenKey::load_or_create(&*store).await.map_err(ProcessError::TokenKey);
     let token_key = retries.run(load).await?;
-    let freshness = freshness::start(config.flags.etcd.policy_consistency, &store, &metrics);
+    let fresh_reads = freshness::start(config.flags.etcd.policy_consistency, &stores, &metrics);
+    let separate_store = fresh_reads.as_ref().and_then(|reads| reads.separate_store(&stores, &caches));
+    let freshness = fresh_reads.map(|reads| reads.freshness);
     let health = HealthSources {
         config: &config,
         auth: &auth,
-        store: &store,
+        stores: &stores,
         freshness: freshness.as_ref(),
         encryption: encryption.as_ref(),
         tls: &tls,
@@ -300,9 +307,10 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         names: Arc::clone(&names),
         clock,
         rng,
-        kinds: CurrentKinds::new(current_registry, Arc::clone(&cache), conversion),
+        kinds: CurrentKinds::new(current_registry, caches.clone(), conversion),
         store: Arc::clone(&store),
-        cache,
+        cache: Arc::clone(caches.main()),
+        separate_store,
         addresses,
         auth: Arc::clone(&auth),
         admission,
@@ -389,7 +397,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let file_reloader = FileReloader { tls, audit: Arc::clone(&audit) };
     let reload = move || file_reloader.clone().reload();
     let watchdog = service_manager.clone();
-    let is_alive = move || !is_ready.load(Ordering::SeqCst) || live_state.health.livez.is_healthy();
+    // A restart would end the requests that need no separate store, and would itself wait for that store.
+    let is_alive = move || !is_ready.load(Ordering::SeqCst) || live_state.health.livez.is_mostly_healthy();
     let states = follow_states(service_manager.clone(), ready, on_ready, hangup_signals(), reload);
     let states = tokio::spawn(async move {
         tokio::join!(states, watchdog.feed_watchdog(is_alive));
@@ -427,7 +436,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let _ = drain.send(());
     let _ = server.await;
     streams.finish_streams(STREAM_END_TIMEOUT).await;
-    store.close().await;
+    stores.close().await;
     audit.finish_batches().await;
     audit.close();
     auth.connection().begin_shutdown();

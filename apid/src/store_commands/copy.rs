@@ -192,7 +192,8 @@ impl CopyFlags {
         let names = Names::new(preset, api_domain).map_err(|error| CopyError::Usage(error.to_string()))?;
         let observer = Arc::new(Observers(Vec::new()));
         let etcd = EtcdFlags { etcd_compaction_interval: Duration::ZERO, ..self.etcd.clone() };
-        let store = etcd_store::open(&etcd, &names, self.event_ttl, Arc::new(()), observer).await?;
+        let store =
+            etcd_store::open(&etcd, etcd.servers(), &names, self.event_ttl, Arc::new(()), observer).await?;
         Ok((store, names))
     }
 

@@ -165,11 +165,11 @@ impl Call<'_> {
         reservation: &mut Option<Reservation>,
         mut held: Vec<Held>,
     ) -> storage::Result<CommitOutcome> {
-        let store = &self.api_state.store;
+        let store = self.collection.items.store()?;
         held.extend(self.recorder.held());
         match reservation.take() {
             Some(reserved) => {
-                let (result, remaining) = reserved.commit(store.clone(), key.to_owned(), op, held).await;
+                let (result, remaining) = reserved.commit(store, key.to_owned(), op, held).await;
                 *reservation = remaining;
                 result
             }

@@ -3,7 +3,7 @@
 //! # Reference
 //!
 //! kube-apiserver probes etcd and, on local ports, a scheduler and a controller manager. apid has no scheduler, and its
-//! controllers run in its own process. The components are the store and authd, with their checks of `/readyz`. A failed
+//! controllers run in its own process. The components are the stores and authd, with their checks of `/readyz`. A failed
 //! check is the `error` of the condition, as for etcd. A list ignores limit and resourceVersion.
 
 use std::sync::Arc;
@@ -67,7 +67,12 @@ async fn check_components(call: &Call<'_>) -> Result<(Vec<Arc<Item>>, Revision),
         };
         Item::detached(row, &decoder)
     };
-    let components = [("authd".to_owned(), authd), (format!("{}-0", api_state.names.store_check), store)];
+    let prefix = api_state.names.store_check;
+    let mut components = vec![("authd".to_owned(), authd), (format!("{prefix}-0"), store)];
+    if let Some(separate) = &api_state.separate_store {
+        let check = separate.store.health().map_err(|error| error.to_string());
+        components.push((format!("{prefix}-1"), check));
+    }
     Ok((components.into_iter().map(item).collect(), revision))
 }
 

@@ -207,7 +207,8 @@ async fn hold_definition(call: &Call<'_>, resource: &Kind) -> Result<Option<Held
 /// controller deletes the objects that are created while their namespace is deleted.
 ///
 /// In a store of several servers, returns the key of the namespace, which the commit holds: no object is stored after
-/// another server has begun the deletion of the namespace.
+/// another server has begun the deletion of the namespace. A separate store cannot compare the revision of the namespace:
+/// there the check holds only for the time of the call.
 ///
 /// # Errors
 ///
@@ -230,7 +231,8 @@ async fn check_namespace(call: &Call<'_>) -> Result<Option<Held>, Status> {
         let resource = &call.collection.kind.internal().group_resource;
         return Err(admission::terminating_namespace(resource, call.name, call.namespace));
     }
-    Ok(Some(Held { key: key.into(), revision: namespace.revision() }))
+    let held = Held { key: key.into(), revision: namespace.revision() };
+    Ok(Some(held).filter(|_| call.separate_store().is_none()))
 }
 
 /// Returns the resourceVersion in the body of a create: a reason for rejection, except in a dry run.

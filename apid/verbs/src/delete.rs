@@ -103,7 +103,7 @@ async fn delete_item(
 async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteResult, DeleteError> {
     let key = call.key();
     let not_found = || Status::not_found(&call.collection.kind.group_resource, call.name);
-    let row = call.api_state.store.get(&key, None).await.map_err(|error| call.failure(error))?;
+    let row = call.store()?.get(&key, None).await.map_err(|error| call.failure(error))?;
     let decoder = Arc::new(Decoder::new(call.collection.kind.internal()));
     let mut item = Item::detached(row.ok_or_else(not_found)?, &decoder);
     if let Some(converter) = call.collection.converter.as_ref().filter(|_| item.entry().is_ok()) {

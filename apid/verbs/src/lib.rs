@@ -52,6 +52,7 @@ mod response_object;
 mod review;
 mod scale;
 mod selection;
+mod separate_store;
 mod served_kinds;
 mod state;
 mod token_request;
@@ -79,6 +80,7 @@ pub use metrics::{ReadMetrics, WatchEventMetrics};
 pub use proxies::{ProxyRequest, ProxyTarget, proxy_request};
 pub use response_object::ResponseObject;
 pub use review::review;
+pub use separate_store::{Caches, SeparateStore};
 pub use served_kinds::{Collection, CurrentKinds, ServedKinds};
 pub use state::ApiState;
 pub use token_request::token_request;
@@ -97,6 +99,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use kinds::{Context, Kind, Storage};
 use serving::gates::Gate;
+use storage::Store;
 
 use authclient::Authorized;
 
@@ -196,6 +199,16 @@ impl<'a> Call<'a> {
         );
         served.to_stored(&mut object, names).map_err(|error| Status::bad_request(error.to_string()))?;
         Ok((object, warnings))
+    }
+
+    /// Returns the store of the collection if it is not the main one.
+    fn separate_store(&self) -> Option<&'a Arc<SeparateStore>> {
+        self.api_state.separate_store_of(&self.collection.kind)
+    }
+
+    /// Returns the store of the object.
+    fn store(&self) -> Result<Arc<dyn Store>, Status> {
+        self.collection.items.store().map_err(|error| self.failure(error))
     }
 
     /// Returns the storage key of the object.

@@ -215,7 +215,7 @@ async fn list_selected(
         (RequestedVersion::At(version), _) => {
             call.wait_for_version(version).await?;
             // A page of a compacted version would begin a list that its client cannot compare (D-ERR-13).
-            if options.limit > 0 && version < call.api_state.store.compacted() {
+            if options.limit > 0 && version < call.store()?.compacted() {
                 return Err(expired_status());
             }
             list_newest(call, options, selection, options.limit, &beginning).await
@@ -314,7 +314,7 @@ async fn list_from_store(
 ) -> Result<ListResult, Status> {
     let resource = &call.collection.items;
     let limit = options.limit;
-    let lease = resource.lease(&selection.keys, call.api_state.cache.revision());
+    let lease = resource.lease(&selection.keys, resource.revision());
     let mut start = chunk_start.start(call);
     let mut items: Vec<Arc<Item>> = Vec::new();
     let mut next: Option<Arc<Item>> = None;

@@ -143,7 +143,7 @@ impl Call<'_> {
             }
             if !self.claim(reservation.as_mut(), lost_claims).await? {
                 lost_claims += 1;
-                let row = self.api_state.store.get(&key, None).await.map_err(|error| self.failure(error))?;
+                let row = self.store()?.get(&key, None).await.map_err(|error| self.failure(error))?;
                 let Some(row) = row else { return Ok(None) };
                 current = CurrentObject::new(&row, self).await?;
                 continue;
@@ -172,7 +172,7 @@ impl Call<'_> {
 
     /// Whether an unchanged write encrypts the stored object anew, as in kube-apiserver.
     async fn is_stale(&self, key: &str) -> Result<bool, Status> {
-        self.api_state.store.is_stale(key).await.map_err(|error| self.failure(error))
+        self.store()?.is_stale(key).await.map_err(|error| self.failure(error))
     }
 
     /// 422 for kinds that do not allow unconditional updates. The Status names the resource in place of the

@@ -27,7 +27,8 @@ use storage::Revision;
 use tokio::sync::{RwLock, RwLockReadGuard, watch};
 
 use crate::conversion::{ConversionContext, ObjectConverter};
-use crate::watch_cache::{Cache, Items};
+use crate::separate_store::Caches;
+use crate::watch_cache::Items;
 
 /// A stored kind and its objects, served in one of its versions.
 pub struct Collection {
@@ -56,9 +57,9 @@ struct KindCollections {
     others: Vec<Arc<Collection>>,
 }
 
-/// The watch cache and the conversion context, from which new collections are built.
+/// The watch caches and the conversion context, from which new collections are built.
 struct CollectionSources {
-    cache: Arc<Cache>,
+    caches: Caches,
     conversion: ConversionContext,
 }
 
@@ -102,9 +103,9 @@ impl KindCollections {
     /// kind.
     fn new(registry: &Registry, stored: &Arc<Kind>, sources: &CollectionSources) -> Self {
         if stored.is_custom() {
-            sources.cache.unregister(&stored.key_prefix);
+            sources.caches.of(&stored.key_prefix).unregister(&stored.key_prefix);
         }
-        let items = sources.cache.resource(&stored.key_prefix, Decoder::new(stored));
+        let items = sources.caches.of(&stored.key_prefix).resource(&stored.key_prefix, Decoder::new(stored));
         let versions: Arc<[Arc<Kind>]> = registry.versions_of(stored).cloned().collect();
         let collection = |served: &Arc<Kind>| {
             let converter =
@@ -140,13 +141,13 @@ pub struct CurrentKinds {
 }
 
 impl CurrentKinds {
-    /// Serves the kinds of the current registry, whose objects are in `cache`.
+    /// Serves the kinds of the current registry, whose objects are in `caches`.
     pub fn new(
         current_registry: Arc<CurrentRegistry>,
-        cache: Arc<Cache>,
+        caches: impl Into<Caches>,
         conversion: ConversionContext,
     ) -> Self {
-        let sources = CollectionSources { cache, conversion };
+        let sources = CollectionSources { caches: caches.into(), conversion };
         let kinds = ServedKinds::new(current_registry.get(), &sources, None);
         CurrentKinds {
             sources,
@@ -181,7 +182,7 @@ impl CurrentKinds {
         self.current_registry.set(registry);
         self.current.store(Arc::new(kinds));
         for prefix in removed {
-            self.sources.cache.unregister(prefix);
+            self.sources.caches.of(prefix).unregister(prefix);
         }
         self.replacement_count.send_modify(|count| *count += 1);
     }

@@ -14,6 +14,7 @@ use apimachinery::codec::Limits;
 use apimachinery::names::Names;
 use authclient::Auth;
 use forwarding::Forwarding;
+use kinds::Kind;
 use serving::gates::FeatureGates;
 use storage::Store;
 use tokio::sync::watch;
@@ -21,7 +22,7 @@ use tokio::sync::watch;
 use crate::addresses::ServiceAddresses;
 use crate::served_kinds::CurrentKinds;
 use crate::watch_cache::Cache;
-use crate::{DeclarativeValidation, ReadMetrics, TokenKey};
+use crate::{DeclarativeValidation, ReadMetrics, SeparateStore, TokenKey};
 
 /// The state of the API: kinds, objects, authorization, admission.
 pub struct ApiState {
@@ -35,10 +36,12 @@ pub struct ApiState {
     pub gates: FeatureGates,
     /// The served kinds and their collections.
     pub kinds: CurrentKinds,
-    /// The store; the cache observes it.
+    /// The main store; the cache observes it. [`Items::store`](crate::Items::store) is that of a collection.
     pub store: Arc<dyn Store>,
-    /// The watch cache, attached to the store.
+    /// The watch cache, attached to the main store.
     pub cache: Arc<Cache>,
+    /// The store of a resource that is not in the main store.
+    pub separate_store: Option<Arc<SeparateStore>>,
     /// The allocator of addresses and node ports of Services; it observes the store.
     pub addresses: Arc<ServiceAddresses>,
     /// The client of authd.
@@ -61,4 +64,11 @@ pub struct ApiState {
     pub min_watch_timeout: Duration,
     /// Becomes true at shutdown; all watches then end.
     pub stopping: watch::Receiver<bool>,
+}
+
+impl ApiState {
+    /// The store of the objects of a kind if it is not the main one.
+    pub fn separate_store_of(&self, kind: &Kind) -> Option<&Arc<SeparateStore>> {
+        self.separate_store.as_ref().filter(|separate| separate.has(kind))
+    }
 }

@@ -54,7 +54,7 @@ impl Call<'_> {
         let result = tokio::time::timeout(VERSION_WAIT_TIMEOUT, items.wait_for(version)).await;
         let wait = self.api_state.clock.monotonic().saturating_sub(started_at);
         self.api_state.read_metrics.observe_read_wait(self.collection.kind.internal(), wait);
-        result.map_err(|_| Status::version_too_large(version.0, self.api_state.cache.revision().0))
+        result.map_err(|_| Status::version_too_large(version.0, items.revision().0))
     }
 }
 

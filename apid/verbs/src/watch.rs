@@ -11,7 +11,8 @@
 //! INVARIANT (fresh watches): no notice has a revision above a policy write unless the authorization is newer
 //! than that write. The watch checks the guard before each batch of initial events, each later event and each
 //! bookmark. The guard ends the watch within a second of a revocation. A watch that waits for its client, or
-//! for the limit of unread responses, ends before its next event.
+//! for the limit of unread responses, ends before its next event. The events of a separate store have revisions of their
+//! own: the watch first learns the newest policy, which is then newer than every write that was known before its event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ use super::version::{RequestedVersion, parse_or_500};
 use super::watch_interrupts::{WatchInterrupt, WatchInterrupts};
 use crate::VerbFuture;
 use crate::conversion::ObjectConverter;
-use crate::{Event, Item, Pin, Watcher};
+use crate::{Cache, Event, Item, Pin, SeparateStore, Watcher};
 use authclient::WatchGuard;
 
 /// Maximum duration of a watch. A longer timeout of the client could overflow the clock.
@@ -87,6 +88,10 @@ pub struct WatchStream {
     /// Converts the objects of a custom kind.
     converter: Option<Arc<ObjectConverter>>,
     guard: Arc<WatchGuard>,
+    /// The store of the objects and the cache of the policy, if the store is not that of the policy.
+    separate: Option<(Arc<SeparateStore>, Arc<Cache>)>,
+    /// For objects of a separate store: the revision of the main store up to which the policy was known before the batch.
+    known_policy: Option<Revision>,
     interrupts: WatchInterrupts,
     /// Whether a bookmark is due; it is sent as soon as no event waits.
     is_bookmark_due: bool,
@@ -160,6 +165,10 @@ pub fn watch<'a>(call: &'a Call<'a>, options: &'a ListOptions) -> VerbFuture<'a,
             selection,
             converter: call.collection.converter.clone(),
             guard,
+            separate: call
+                .separate_store()
+                .map(|separate| (Arc::clone(separate), Arc::clone(&api_state.cache))),
+            known_policy: None,
             interrupts,
             is_bookmark_due: false,
             has_ended: false,
@@ -244,7 +253,8 @@ impl WatchStream {
                     WatchInterrupt::Stopping | WatchInterrupt::Timeout => return Ok(WatchStep::Ended),
                     WatchInterrupt::Reauthorize => {
                         let min_revision = self.watcher.progress();
-                        self.reauthorize(min_revision).await?;
+                        self.learn_newest_policy().await?;
+                        self.reauthorize(self.known_policy.unwrap_or(min_revision)).await?;
                         return Ok(WatchStep::Send(Vec::new()));
                     }
                     WatchInterrupt::Bookmark => self.is_bookmark_due = true,
@@ -279,6 +289,7 @@ impl WatchStream {
     async fn next_initial_events(&mut self) -> Result<WatchStep, Box<Status>> {
         let Some(initial) = &self.initial else { return Ok(WatchStep::Send(Vec::new())) };
         let revision = initial.pin.revision();
+        self.learn_newest_policy().await?;
         self.ensure_authorized(revision).await?;
         let Some(initial) = &mut self.initial else { return Ok(WatchStep::Send(Vec::new())) };
         let Some(mut items) = initial.pin.items(&self.selection.keys, &initial.start, INITIAL_BATCH_BYTES)
@@ -322,6 +333,7 @@ impl WatchStream {
             Some(converter) => converted_changes(converter, events).await?,
             None => events.into_iter().map(ObjectChange::from_event).collect(),
         };
+        self.learn_newest_policy().await?;
         for change in changes {
             let Some(change) = self.selection.select_change(change)? else { continue };
             // INVARIANT (fresh watches).
@@ -333,11 +345,23 @@ impl WatchStream {
 
     async fn bookmark(&mut self) -> Result<WatchNotice, Box<Status>> {
         let revision = self.watcher.progress();
+        self.learn_newest_policy().await?;
         self.ensure_authorized(revision).await?;
         Ok(WatchNotice::Bookmark { revision, initial: false })
     }
 
+    /// For objects of a separate store, waits for the newest policy.
+    async fn learn_newest_policy(&mut self) -> Result<(), Box<Status>> {
+        let Some((separate, cache)) = self.separate.clone() else { return Ok(()) };
+        // Boxed, because few watches need this future.
+        let newest = Box::pin(async move { separate.newest_policy(&cache).await });
+        self.known_policy = Some(newest.await?);
+        Ok(())
+    }
+
+    /// Ensures that the authorization permits events up to a revision of the watcher.
     async fn ensure_authorized(&mut self, revision: Revision) -> Result<(), Box<Status>> {
+        let revision = self.known_policy.unwrap_or(revision);
         if self.guard.admits(revision) { Ok(()) } else { self.reauthorize(revision).await }
     }
 

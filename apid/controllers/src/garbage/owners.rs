@@ -57,7 +57,7 @@ pub(super) async fn look_up_owner(
             return Ok(OwnerState::Exists);
         }
     }
-    let row = api_state.store.get(&key, None).await?;
+    let row = collection.items.store()?.get(&key, None).await?;
     row.map_or(Ok(OwnerState::Gone), |row| stored_state(&row, owner))
 }
 

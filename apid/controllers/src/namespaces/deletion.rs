@@ -197,6 +197,12 @@ impl NamespaceDeletion {
 
     /// Deletes the objects of one kind in a namespace. Returns the text of the error, if any.
     async fn delete_all(&self, content: &Collection, namespace: &str) -> Option<String> {
+        if let Err(status) = stored::catch_up_with_separate(self.actor.api_state(), content).await {
+            // Users read the conditions of a namespace, so the members of etcd are in the log only.
+            let resource = &content.kind.internal().group_resource;
+            tracing::warn!(namespace, %resource, reason = %status, "the content of a namespace is not known");
+            return Some(format!("the etcd cluster of {resource} does not answer"));
+        }
         let snapshot = match content.items.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => return Some(error.to_string()),
@@ -297,7 +303,8 @@ impl NamespaceDeletion {
         };
         let mut result = Ok(());
         for content in namespaced_collections(self.actor.api_state()) {
-            result = result.and(self.delete_each(&content, name, is_leftover).await);
+            let read = stored::catch_up_with_separate(self.actor.api_state(), &content).await;
+            result = result.and(read).and(self.delete_each(&content, name, is_leftover).await);
         }
         result
     }

@@ -7,12 +7,13 @@ use serving::metrics::{Counter, Counters, Gauge, Gauges, Metrics, raise};
 
 use super::{Labels, alpha, info, stable};
 use authclient::AuthStats;
+use storage::Stats;
 use verbs::ApiState;
 
 /// A scrape of the gauges without labels.
 struct Scrape<'a> {
     state: &'a ApiState,
-    store: storage::Stats,
+    store: Stats,
     auth: AuthStats,
 }
 
@@ -55,7 +56,7 @@ struct StateMetrics {
     initializations: Counters<Labels>,
     events_received: Counters<Labels>,
     events_dispatched: Counters<Labels>,
-    size: Gauge,
+    sizes: Gauges<Labels>,
     rotations: Counter,
     /// The gauges of [`GAUGES`], each with the function that returns its value.
     gauges: [(Gauge, GaugeValue); GAUGES.len()],
@@ -98,7 +99,7 @@ impl StateMetrics {
                 "apiserver_watch_cache_events_dispatched_total",
                 "Number of changes that the watch cache has offered to watches, by resource",
             )),
-            size: sizes.get_or_create(&vec![("storage_cluster_id", "store".to_owned())]).clone(),
+            sizes,
             rotations: metrics.single_counter(&alpha(
                 "apid_store_memtable_rotations_total",
                 "Number of memtables sealed since the start",
@@ -113,9 +114,17 @@ impl StateMetrics {
             gauge.set(to_gauge(value(&scrape)));
         }
         let store = &scrape.store;
-        self.size.set(to_gauge(store.table_bytes.saturating_add(store.journal_bytes)));
+        self.set_size("store", store);
+        if let Some(separate) = &state.separate_store {
+            self.set_size("override-0", &separate.store.stats());
+        }
         raise(&self.rotations, store.rotations);
         self.update_cache(state);
+    }
+
+    fn set_size(&self, cluster: &str, stats: &Stats) {
+        let gauge = self.sizes.get_or_create(&vec![("storage_cluster_id", cluster.to_owned())]);
+        gauge.set(to_gauge(stats.table_bytes.saturating_add(stats.journal_bytes)));
     }
 
     /// Updates the series of each resource in the watch cache. A resource that no request has read is not loaded.

@@ -40,6 +40,7 @@ mod registered_kind;
 mod request_metrics;
 mod resource_versions;
 mod schema_extensions;
+mod separate_store;
 mod service_addresses;
 mod several_servers;
 mod subresources;
@@ -73,7 +74,7 @@ use serving::health::Checks;
 use serving::metrics::Metrics;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
-use storage::{Observer, Observers, Store};
+use storage::{NewestReads, Observer, Observers, Store};
 use tokio::sync::watch;
 
 use super::{Api, Freshness, Health, HttpSettings, HttpState, RequestBody, RequestLimits, ServerLimits};
@@ -87,8 +88,8 @@ use verbs::conversion::{
     ConversionCallError, ConversionClient, ConversionContext, ConversionMetrics, ConversionResponse,
 };
 use verbs::{
-    self, AdmissionBackend, ApiState, Cache, CurrentKinds, DeclarativeValidation, Item, ReadMetrics,
-    TokenKey, Validator,
+    self, AdmissionBackend, ApiState, Cache, Caches, CurrentKinds, DeclarativeValidation, Item, ReadMetrics,
+    SeparateStore, TokenKey, Validator,
 };
 
 /// The build that the server reports.
@@ -136,6 +137,8 @@ struct Settings<'a> {
     freshness: Option<Arc<Freshness>>,
     /// Whether several servers use the store.
     is_shared: bool,
+    /// Opens the store of Events if they have one of their own, with the cache as its observer.
+    open_events: Option<&'a (dyn Fn(Arc<Cache>) -> Arc<dyn Store> + Sync)>,
 }
 
 /// A client of conversion webhooks for tests without such webhooks.
@@ -169,6 +172,7 @@ impl Default for Settings<'_> {
             forwarding: ForwardingOptions::default(),
             freshness: None,
             is_shared: false,
+            open_events: None,
         }
     }
 }
@@ -335,6 +339,7 @@ impl Server {
             forwarding,
             freshness,
             is_shared,
+            open_events,
         } = settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
@@ -355,7 +360,19 @@ impl Server {
         });
         let store: Arc<dyn Store> = memory.clone();
         cache.attach(&store);
-        let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+        let separate_store = open_events.map(|open| {
+            let cache = Arc::new(Cache::new(limits));
+            let store = open(cache.clone());
+            cache.attach(&store);
+            let key_prefix = registry.find_stored("", "v1", "events").unwrap().key_prefix.clone();
+            let reads = NewestReads::of(&store, |_| ()).unwrap();
+            let policy_reads = freshness.as_ref().and_then(|freshness| freshness.policy_reads());
+            Arc::new(SeparateStore { key_prefix, store, cache, reads, policy_reads })
+        });
+        let separate_cache =
+            separate_store.as_ref().map(|separate| (separate.key_prefix.clone(), separate.cache.clone()));
+        let caches = Caches::new(&cache, separate_cache);
+        let backend = Arc::new(AdmissionBackend::new(&registry, caches.clone()));
         let writes = Arc::new(AdmissionWrites::default());
         let dyn_clock: Arc<dyn Clock> = clock.clone();
         let no_addresses = Default::default();
@@ -391,9 +408,10 @@ impl Server {
             names,
             clock: clock.clone(),
             rng,
-            kinds: CurrentKinds::new(current_registry, cache.clone(), conversion),
+            kinds: CurrentKinds::new(current_registry, caches, conversion),
             store,
             cache,
+            separate_store,
             addresses,
             auth: auth(clock),
             admission,

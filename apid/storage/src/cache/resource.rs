@@ -20,7 +20,7 @@ use super::relay::Waiters;
 use super::ring::{Rings, in_scope};
 use super::snapshot::Items;
 use super::{CacheShared, Decode, Event, Item, ItemLease, ItemPage, Snapshot};
-use crate::{Change, Error, Page, Result, Revision, RevisionRange, Row, unreadable_reason};
+use crate::{Change, Error, Page, Result, Revision, RevisionRange, Row, Store, unreadable_reason};
 
 /// Size in bytes at which one read of the history ends while the ring is extended to older events.
 const HISTORY_PART_BYTES: usize = 1 << 20;
@@ -139,6 +139,20 @@ impl<D: Decode> Resource<D> {
     /// The common prefix of all keys.
     pub fn prefix(&self) -> &Arc<str> {
         &self.prefix
+    }
+
+    /// The store of the items.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable`: no store is attached to the cache, or the store was dropped.
+    pub fn store(&self) -> Result<Arc<dyn Store>> {
+        self.shared.store()
+    }
+
+    /// The newest observed revision of the store of the items; see [`Cache::revision`](super::Cache::revision).
+    pub fn revision(&self) -> Revision {
+        self.shared.revision()
     }
 
     /// The newest item of a key, if any, and the revision of this read.

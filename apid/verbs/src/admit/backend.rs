@@ -22,7 +22,7 @@ use kinds::{Kind, Registry, labels};
 
 use super::decoded_objects::DecodedObjects;
 use crate::response_object::{entry, tree};
-use crate::{ApiState, Cache, Item, Items};
+use crate::{ApiState, Caches, Item, Items};
 
 /// Maximum number of objects in a list whose decoded objects are cached.
 ///
@@ -48,11 +48,12 @@ struct Objects {
 
 impl AdmissionBackend {
     /// Creates the reader over the cached objects of every built-in stored kind.
-    pub fn new(registry: &Registry, cache: &Cache) -> Self {
+    pub fn new(registry: &Registry, caches: impl Into<Caches>) -> Self {
+        let caches = caches.into();
         let decoded = Arc::<DecodedObjects>::default();
         let objects = |resource: &Arc<Kind>| Objects {
             resource: Arc::clone(resource),
-            items: cache.resource(&resource.key_prefix, Decoder::new(resource)),
+            items: caches.of(&resource.key_prefix).resource(&resource.key_prefix, Decoder::new(resource)),
             decoded: Arc::clone(&decoded),
         };
         let stored = registry.stored();
@@ -64,8 +65,8 @@ impl AdmissionBackend {
         AdmissionBackend { kinds, decoded, api_state: OnceLock::new() }
     }
 
-    /// Sets the state whose store and authorizer are used. Before this call, decisions and reads of
-    /// custom kinds or from the store fail with 503.
+    /// Sets the state whose authorizer and custom kinds are used. Before this call, decisions and reads of custom kinds
+    /// fail with 503.
     pub fn attach(&self, api_state: &Arc<ApiState>) {
         let _ = self.api_state.set(Arc::downgrade(api_state));
     }
@@ -227,7 +228,8 @@ impl Reader for AdmissionBackend {
     async fn get_fresh(&self, kind: ObjectKind, namespace: &str, name: &str) -> LookupResult {
         let objects = self.objects(kind)?;
         let key = objects.resource.key(namespace, name);
-        let row = self.api_state()?.store.get(&key, None).await.map_err(unavailable)?;
+        let store = objects.items.store().map_err(unavailable)?;
+        let row = store.get(&key, None).await.map_err(unavailable)?;
         let Some(row) = row else { return Ok(None) };
         let object = kinds::entry::decode(&row.value, row.revision).map_err(|error| {
             tracing::error!(%key, %error, "stored object cannot be decoded; admission fails with 500");
