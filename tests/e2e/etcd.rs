@@ -12,8 +12,8 @@ use prerequisites::etcd::{self, EtcdServer, Release};
 use serde_json::{Value, json};
 use tests::harness::{ControlPlane, Options, eventually};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const EVENTS: &str = "/api/v1/namespaces/default/events";
+pub(super) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(super) const EVENTS: &str = "/api/v1/namespaces/default/events";
 
 /// Runs `etcdctl` on a server, with a value as its input.
 fn etcdctl(server: &EtcdServer, arguments: &[&str], input: &[u8]) -> Output {
@@ -31,7 +31,7 @@ fn etcdctl(server: &EtcdServer, arguments: &[&str], input: &[u8]) -> Output {
 }
 
 /// The stored keys with a prefix: key, value, and the lease.
-fn stored(server: &EtcdServer, prefix: &str) -> Vec<(String, Vec<u8>, i64)> {
+pub(super) fn stored(server: &EtcdServer, prefix: &str) -> Vec<(String, Vec<u8>, i64)> {
     let output = etcdctl(server, &["get", prefix, "--prefix", "--write-out=json"], b"");
     assert!(output.status.success(), "{output:?}");
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -48,7 +48,7 @@ fn options(server: &EtcdServer) -> Options {
     Options::kubernetes().flag(&format!("--etcd-servers={}", server.url()))
 }
 
-fn map(name: &str, value: &str) -> Value {
+pub(super) fn map(name: &str, value: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"key": value}})
 }
 

@@ -38,6 +38,7 @@ mod documents;
 mod encryption;
 mod env_tests;
 mod etcd;
+mod etcd_overrides;
 mod exec_plugin;
 mod explanations;
 mod faulty_webhook;
