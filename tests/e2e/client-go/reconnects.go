@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,9 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog"
 )
+
+// pause is the time before a request is repeated.
+const pause = 50 * time.Millisecond
 
 // brokenConnections are words in the errors about a connection whose server ended.
 var brokenConnections = []string{
@@ -102,6 +106,7 @@ func persistently(request func() error) bool {
 			panic(err)
 		}
 		fmt.Fprintln(os.Stderr, "reconnect:", err)
+		time.Sleep(pause)
 	}
 }
 
