@@ -183,10 +183,11 @@ impl HealthSources<'_> {
             checks = checks.with_notes(move || {
                 tls.is_change_rejected().then(|| TLS_CHANGE_REJECTED.to_owned()).into_iter().collect()
             });
-            let store = Arc::clone(&self.stores.main);
+            let stores = [Some(&self.stores.main), self.stores.separate.as_ref()].into_iter().flatten();
+            let stores: Vec<Arc<dyn Store>> = stores.cloned().collect();
             checks = checks.with_notes(move || {
                 let warning = |reason| format!("storage is full, creates and updates are rejected: {reason}");
-                store.full_reason().map(warning).into_iter().collect()
+                stores.iter().filter_map(|store| store.full_reason()).map(warning).collect()
             });
         }
         for name in HOOKS_AFTER_POLICY {
