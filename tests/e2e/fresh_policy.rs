@@ -4,7 +4,7 @@
 //!
 //! Concurrent workers, each in a separate namespace, grant a right, use it, revoke it and use it again. They
 //! cover every way to grant a right in RBAC. The test with fault injection also covers pods of a node, tokens
-//! and webhook decisions. `ROUNDS` sets the number of rounds of two trials (default 2,000), `WORKERS` the
+//! and webhook decisions. `ROUNDS` sets the number of rounds of two trials (default 1,000), `WORKERS` the
 //! number of workers (default 8), `READERS` the number of clients that each worker asks at once after a write (default
 //! 1). Each test prints its seed; `SEED` repeats the random choices of a run.
 
@@ -42,6 +42,9 @@ pub(super) fn seed() -> u64 {
     println!("SEED={seed}");
     seed
 }
+
+/// Number of rounds without `ROUNDS`.
+const DEFAULT_ROUNDS: u64 = 1_000;
 
 /// Minimum number of disturbances of a run.
 const MIN_DISTURBANCES: u64 = 3;
@@ -530,7 +533,7 @@ impl<P> Run<P> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_grant_and_revocation_take_effect_immediately() {
     let mut run = Run::start(seed()).await;
-    let rounds = env_number("ROUNDS", 2000);
+    let rounds = env_number("ROUNDS", DEFAULT_ROUNDS);
     run.rounds(rounds, async |_, _| tokio::time::sleep(Duration::from_millis(5)).await).await;
     let (undecided, trials) = run.counts();
     assert_eq!(undecided, 0, "without restarts, every request gets a decision");
@@ -540,7 +543,7 @@ async fn acknowledged_grant_and_revocation_take_effect_immediately() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fresh_policy_holds_under_repeated_authd_kills() {
     let mut run = Run::start(seed()).await;
-    let rounds = env_number("ROUNDS", 2000);
+    let rounds = env_number("ROUNDS", DEFAULT_ROUNDS);
     let mut killed = std::collections::BTreeSet::new();
     run.rounds(rounds, async |plane, _| {
         tokio::time::sleep(Duration::from_millis(700)).await;
@@ -558,7 +561,7 @@ async fn fresh_policy_holds_under_repeated_authd_kills() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fresh_policy_holds_under_repeated_apid_kills() {
     let mut run = Run::start(seed()).await;
-    let rounds = env_number("ROUNDS", 2000);
+    let rounds = env_number("ROUNDS", DEFAULT_ROUNDS);
     let undecided = Arc::clone(&run.undecided);
     let kills = run
         .rounds(rounds, async |plane, port| {
@@ -614,7 +617,7 @@ async fn fresh_policy_holds_under_random_failures() {
         .flag("--enable-bootstrap-token-auth")
         .flag("--history-retention=30s");
     let mut run = Run::start_as(seed, options, &GRANT_KINDS, Some(Arc::clone(&webhook))).await;
-    let rounds = env_number("ROUNDS", 2000);
+    let rounds = env_number("ROUNDS", DEFAULT_ROUNDS);
     let mut rng = SmallRng::seed_from_u64(seed);
     let (mut authd, mut apid, mut both) = (0, 0, 0);
     let begun = std::time::Instant::now();
