@@ -1,4 +1,4 @@
-//! Logs: one line per event on standard error, as text or JSON.
+//! Logs: one line per event on standard error, as text or JSON. In the journal of systemd each line has its priority.
 //!
 //! Messages are static and lower case; values are fields. A field has the same JSON type in every line.
 //!
@@ -19,8 +19,8 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use apimachinery::clock::Clock;
-use arrays::ArrayWriter;
-use lines::LineWriter;
+use arrays::line_with_arrays;
+use lines::{Lines, single_line};
 use rate_limit::{RateLimit, spawn_reports};
 
 use tracing::Level;
@@ -86,14 +86,15 @@ pub struct AlreadySetUp;
 pub fn init(verbosity: u8, format: Format, clock: Arc<dyn Clock>) -> Result<(), AlreadySetUp> {
     let limit = RateLimit::new(clock);
     let filter = |verbosity| filter(verbosity).and(limit.clone());
-    let layer = fmt::layer().with_writer(|| LineWriter);
     let layer = match format {
-        Format::Text => {
-            layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter(verbosity)).boxed()
-        }
-        Format::Json => layer
+        Format::Text => fmt::layer()
+            .with_writer(Lines::new(single_line))
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_filter(filter(verbosity))
+            .boxed(),
+        Format::Json => fmt::layer()
+            .with_writer(Lines::new(line_with_arrays))
             .json()
-            .with_writer(|| ArrayWriter)
             .flatten_event(true)
             .with_current_span(true)
             .with_span_list(false)

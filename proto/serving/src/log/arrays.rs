@@ -5,26 +5,15 @@
 //! The fields of [`ARRAY_FIELDS`] have JSON arrays as values in every line; all other fields keep their values.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
 
 /// Names of the fields whose values are lists of strings.
 const ARRAY_FIELDS: [&str; 5] = ["authentication", "authorization", "authn", "authz", "files"];
 
-/// Writes log lines to standard error, with arrays in [`ARRAY_FIELDS`].
-#[derive(Debug, Default)]
-pub(super) struct ArrayWriter;
-
-impl Write for ArrayWriter {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match std::str::from_utf8(line) {
-            Ok(text) => io::stderr().write_all(with_arrays(text).as_bytes())?,
-            Err(_) => io::stderr().write_all(line)?,
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+/// The form of JSON: an event with arrays in [`ARRAY_FIELDS`].
+pub(super) fn line_with_arrays(event: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(event).map(with_arrays) {
+        Ok(Cow::Owned(line)) => Cow::Owned(line.into_bytes()),
+        Ok(Cow::Borrowed(_)) | Err(_) => Cow::Borrowed(event),
     }
 }
 
