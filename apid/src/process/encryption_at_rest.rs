@@ -10,7 +10,7 @@ use encryption::kms::{KmsEnvironment, PollIntervals};
 use encryption::{Configuration, Encryption, EncryptionMetrics, ReloadOptions, Reloader};
 use serving::metrics::Metrics;
 use serving::reload::Watch;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use verbs::Caches;
 use verbs::addresses::ServiceAddresses;
 
@@ -46,14 +46,15 @@ pub(super) async fn start(
         ProcessError::Usage(vec![format!("`--encryption-provider-config`: {error}")])
     };
     let configuration = Configuration::read(&file, names).map_err(|error| invalid(&error))?;
-    let recovery = Arc::new(Notify::new());
-    let observers = (Arc::clone(revisions), Arc::clone(addresses));
-    tokio::spawn(refresh_unreadable(caches.clone(), observers, Arc::clone(&recovery)));
+    let recovery = watch::Sender::new(());
+    refresh_unreadable(caches, (revisions, addresses), &recovery);
     let environment = KmsEnvironment {
         clock: Arc::clone(clock),
         rng: Arc::clone(rng),
         intervals: PollIntervals::default(),
-        on_recovery: Arc::new(move || recovery.notify_one()),
+        on_recovery: Arc::new(move || {
+            recovery.send_replace(());
+        }),
     };
     let server = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let metrics = EncryptionMetrics::new(metrics, &server);
@@ -69,22 +70,64 @@ pub(super) async fn start(
     Ok(Some(ProcessEncryption { encryption, reload }))
 }
 
-/// Reads the unreadable objects of the caches again after each notification, until no read fails. Controllers and clients
-/// follow, because the watches of their resources end. The mirror of authd and the index of addresses read their objects
-/// themselves.
-async fn refresh_unreadable(
-    caches: Caches,
-    (revisions, addresses): (Arc<PolicyRevisions>, Arc<ServiceAddresses>),
-    recovery: Arc<Notify>,
+/// Reads the unreadable objects of the caches again after each recovery. Controllers and clients follow, because the watches of
+/// their resources end. The mirror of authd and the index of addresses read their objects themselves.
+///
+/// Each cache has a task of its own: a store that does not answer does not delay the others.
+fn refresh_unreadable(
+    caches: &Caches,
+    (revisions, addresses): (&Arc<PolicyRevisions>, &Arc<ServiceAddresses>),
+    recovery: &watch::Sender<()>,
 ) {
-    loop {
-        recovery.notified().await;
+    let (revisions, addresses) = (Arc::clone(revisions), Arc::clone(addresses));
+    tokio::spawn(repeat_after(recovery.subscribe(), REFRESH_INTERVAL, async move || {
         revisions.reread_unreadable();
         addresses.reread_unreadable();
-        for cache in [Some(caches.main()), caches.separate().map(|(_, cache)| cache)].into_iter().flatten() {
-            while !cache.refresh_unreadable().await {
-                tokio::time::sleep(REFRESH_INTERVAL).await;
-            }
+        true
+    }));
+    for cache in [Some(caches.main()), caches.separate().map(|(_, cache)| cache)].into_iter().flatten() {
+        let cache = Arc::clone(cache);
+        tokio::spawn(repeat_after(recovery.subscribe(), REFRESH_INTERVAL, async move || {
+            cache.refresh_unreadable().await
+        }));
+    }
+}
+
+/// Reads objects again after each recovery, with pauses until `read` returns true. Ends with the sender of the recoveries.
+async fn repeat_after(mut recovery: watch::Receiver<()>, pause: Duration, read: impl AsyncFn() -> bool) {
+    while recovery.changed().await.is_ok() {
+        while !read().await {
+            tokio::time::sleep(pause).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_millis(10);
+
+    #[tokio::test]
+    async fn store_that_does_not_answer_delays_no_other_rereads() {
+        let recovery = watch::Sender::new(());
+        let (failed, read) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let (failures, reads) = (Arc::clone(&failed), Arc::clone(&read));
+        tokio::spawn(repeat_after(recovery.subscribe(), PAUSE, async move || {
+            failures.fetch_add(1, Ordering::Relaxed);
+            false
+        }));
+        tokio::spawn(repeat_after(recovery.subscribe(), PAUSE, async move || {
+            reads.fetch_add(1, Ordering::Relaxed);
+            true
+        }));
+        for recoveries in 1..=3 {
+            recovery.send_replace(());
+            tokio::time::sleep(PAUSE * 10).await;
+            assert_eq!(read.load(Ordering::Relaxed), recoveries);
+        }
+        assert!(failed.load(Ordering::Relaxed) > 3, "the failing read goes on");
     }
 }
