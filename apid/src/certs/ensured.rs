@@ -20,10 +20,11 @@ pub(crate) struct ClientCertificates {
 }
 
 impl ClientCertificates {
-    /// Opens the folder of a serving certificate, and makes the revocation list that servers read.
+    /// Opens the folder of a serving certificate, and makes the revocation list that servers read, with its public copy.
     pub(crate) fn open(dir: &Path, now: Timestamp) -> Result<Self, CertsError> {
         let folder = Folder::create(dir)?;
         folder.ensure_revocation_list(now)?;
+        folder.publish()?;
         Ok(ClientCertificates { folder })
     }
 
@@ -72,8 +73,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemClock::new().now();
         ensure_serving_pair(dir.path(), &[], now).unwrap();
+        std::fs::create_dir(dir.path().join("public")).unwrap();
         let certificates = ClientCertificates::open(dir.path(), now).unwrap();
         assert!(certificates.revocation_list().is_some());
+        for name in ["ca.crt", "ca.crl"] {
+            let copy = std::fs::read(dir.path().join("public").join(name)).unwrap();
+            assert_eq!(copy, std::fs::read(dir.path().join(name)).unwrap(), "{name}");
+        }
         let ensure = |now| certificates.ensure("admin", &["system:masters"], now).unwrap().cert;
         let first = ensure(now);
         assert_eq!(ensure(now), first);

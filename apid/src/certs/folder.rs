@@ -76,7 +76,8 @@ impl Folder {
     /// Copies the certificates and the revocation lists of the authorities to the folder of the public copies, if there is
     /// one.
     ///
-    /// Each call that changes the folder ends with this one: a copy without a revocation admits a revoked certificate.
+    /// Each call that may change one of these files ends with this one: a copy without a revocation admits a revoked
+    /// certificate.
     pub(super) fn publish(&self) -> Result<(), CertsError> {
         if !self.public.is_dir() {
             return Ok(());

@@ -179,9 +179,9 @@ fn parse_override(text: &str, names: &Names) -> Result<Vec<String>, String> {
 fn server_error(flag: &str, server: &str) -> Option<String> {
     if server.contains('@') {
         return Some(format!(
-            "`--{flag}`: an URL has a user; use an URL such as `https://etcd-0:2379`, and `--etcd-certfile`"
+            "`--{flag}`: a URL has a user; use a URL such as `https://etcd-0:2379`, and `--etcd-certfile`"
         ));
     }
     (!server.starts_with("http://") && !server.starts_with("https://"))
-        .then(|| format!("`--{flag}`: `{server}` has no scheme; use an URL such as `https://etcd-0:2379`"))
+        .then(|| format!("`--{flag}`: `{server}` has no scheme; use a URL such as `https://etcd-0:2379`"))
 }

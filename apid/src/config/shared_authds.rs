@@ -61,7 +61,7 @@ pub(super) fn check(flags: &AuthdConnectionFlags) -> Result<Vec<AuthdServer>, Ve
 /// Returns the host and the port of a URL `https://HOST:PORT`.
 fn address(url: &str) -> Result<(String, u16), String> {
     if url.contains('@') {
-        return Err("an URL has a user; use `--authd-certfile` for the credentials".to_owned());
+        return Err("a URL has a user; use `--authd-certfile` for the credentials".to_owned());
     }
     let invalid = || format!("`{url}` is not of the form https://HOST:PORT");
     let uri: Uri = url.parse().map_err(|_| invalid())?;
@@ -89,7 +89,7 @@ mod tests {
             ("https://127.0.0.1:1/", Ok(("127.0.0.1", 1))),
             ("https://[::1]:1", Ok(("::1", 1))),
             ("http://a:1", Err("not reached without TLS")),
-            ("https://u:secret@a:1", Err("an URL has a user")),
+            ("https://u:secret@a:1", Err("a URL has a user")),
             ("https://a", Err("https://HOST:PORT")),
             ("https://a:1/path", Err("https://HOST:PORT")),
             ("a:1", Err("https://HOST:PORT")),

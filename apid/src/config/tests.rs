@@ -186,7 +186,7 @@ fn flags_of_etcd_take_effect_with_servers() {
     assert!(plain.contains("`a:2379` has no scheme"), "{plain}");
     let user = ["--data-dir=/d", "--spawn-authd", "--etcd-servers=https://root:password@a:2379"];
     let user = read(&user).unwrap_err().join("; ");
-    assert!(user.contains("an URL has a user") && !user.contains("password"), "{user}");
+    assert!(user.contains("a URL has a user") && !user.contains("password"), "{user}");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn events_alone_can_have_a_cluster_of_their_own() {
         assert!(errors.contains(part), "{given}: {errors}");
     }
     let user = overrides(&["/events#https://root:password@c:2379"]).unwrap_err();
-    assert!(user.contains("an URL has a user") && !user.contains("password"), "{user}");
+    assert!(user.contains("a URL has a user") && !user.contains("password"), "{user}");
     let embedded = ["--data-dir=/d", "--spawn-authd", "--etcd-servers-overrides=/events#https://c:2379"];
     let embedded = read(&embedded).unwrap_err().join("; ");
     assert!(embedded.contains("`--etcd-servers-overrides` requires `--etcd-servers`"), "{embedded}");
