@@ -39,6 +39,33 @@ pub(crate) enum EtcdStoreError {
     Open(#[from] OpenError),
 }
 
+/// Called with the reason when the changes of a cluster are lost: etcd was restored, wiped, or compacted too early.
+pub(crate) type OnGap = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Ends the process when changes of the main cluster are lost: the caches decide about requests.
+pub(crate) fn end_process() -> OnGap {
+    Arc::new(|reason| {
+        tracing::error!(
+            reason,
+            flag = "--etcd-servers",
+            "changes of etcd are lost; the process ends, and its next start reads all objects again"
+        );
+        std::process::exit(GAP);
+    })
+}
+
+/// Lets the process go on without the cluster of Events when its changes are lost.
+pub(crate) fn go_on_without_events() -> OnGap {
+    Arc::new(|reason| {
+        tracing::error!(
+            reason,
+            flag = "--etcd-servers-overrides",
+            "changes of the etcd cluster of Events are lost; requests for Events get 503 until this server starts again: \
+             restart it"
+        );
+    })
+}
+
 /// Opens the store in the cluster of some servers, with the other options of the flags. A TTL of zero means that Events are
 /// not removed.
 ///
@@ -51,7 +78,7 @@ pub(crate) async fn open(
     names: &Names,
     event_ttl: Duration,
     telemetry: Arc<dyn Telemetry>,
-    observer: Arc<dyn Observer>,
+    (observer, on_gap): (Arc<dyn Observer>, OnGap),
 ) -> Result<EtcdStore, EtcdStoreError> {
     let files = TlsFiles {
         authority: flags.etcd_cafile.clone(),
@@ -87,10 +114,7 @@ pub(crate) async fn open(
             ..LeaseOptions::default()
         },
         telemetry,
-        on_gap: Arc::new(|reason| {
-            tracing::error!(reason, "the process ends; its next start reads all objects again");
-            std::process::exit(GAP);
-        }),
+        on_gap,
         ..Options::new(servers, identity, Arc::new(keys))
     };
     Ok(EtcdStore::open(options, observer).await?)

@@ -109,7 +109,7 @@ async fn deletion_of_a_namespace_removes_its_events_in_the_other_cluster() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_for_other_objects_go_on_while_the_cluster_of_events_is_down() {
     let Some((mut objects, mut events)) = clusters() else { return };
-    let plane = ControlPlane::start(options(&objects, &events)).await;
+    let mut plane = ControlPlane::start(options(&objects, &events)).await;
     let admin = plane.admin();
     admin.post(EVENTS, &event("one")).await.expect(201);
     events.kill();
@@ -138,6 +138,36 @@ async fn requests_for_other_objects_go_on_while_the_cluster_of_events_is_down() 
     })
     .await;
     admin.get(&format!("{EVENTS}/one")).await.expect(200);
+
+    // A cluster that lost its data has another history. The next start reads the objects of the new one.
+    for number in 0..20 {
+        admin.post(EVENTS, &event(&format!("lost-{number}"))).await.expect(201);
+    }
+    events.kill();
+    events.restart_empty();
+    for endpoint in ["/livez?verbose", "/readyz?verbose"] {
+        eventually("the lost history is noted", || async {
+            admin.get(endpoint).await.text().contains("[-]etcd-override-0 failed").then_some(())
+        })
+        .await;
+    }
+    for _ in 0..30 {
+        assert_eq!(admin.post(EVENTS, &event("late")).await.status, 503);
+        assert_eq!(admin.get(EVENTS).await.status, 503);
+    }
+    admin.post(MAPS, &map("two", "x")).await.expect(201);
+    let probes = [
+        "/livez?exclude=etcd-override-0",
+        "/readyz?exclude=etcd-override-0&exclude=etcd-override-readiness-0",
+    ];
+    for probe in probes {
+        assert_eq!(admin.get(probe).await.status, 200, "{probe}");
+    }
+    plane.stop().await;
+    plane.launch().await;
+    let admin = plane.admin();
+    admin.post(EVENTS, &event("after")).await.expect(201);
+    admin.get(&format!("{EVENTS}/one")).await.expect(404);
 
     objects.kill();
     wait_for_readiness(&plane.anonymous(), "[-]etcd failed").await;

@@ -23,7 +23,7 @@ use super::encryption_at_rest::ProcessEncryption;
 use super::error::ProcessError;
 use super::start_retries::StartRetries;
 use crate::config::{Config, STORE, split_list};
-use crate::etcd_store::{self, EtcdMetrics};
+use crate::etcd_store::{self, EtcdMetrics, OnGap};
 use crate::stored_values::ReferenceValues;
 use authclient::PolicyRevisions;
 use controllers::Leadership;
@@ -105,12 +105,14 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    /// Closes the stores.
+    /// Closes the stores at the same time, so that running commits of one cluster do not delay the end of the other store.
     pub(super) async fn close(&self) {
-        if let Some(separate) = &self.separate {
-            separate.close().await;
-        }
-        self.main.close().await;
+        let close_separate = async {
+            if let Some(separate) = &self.separate {
+                separate.close().await;
+            }
+        };
+        tokio::join!(self.main.close(), close_separate);
     }
 }
 
@@ -145,7 +147,7 @@ pub(super) async fn open_stores(
         false => Some(EtcdCluster::new(config, names, encryption, metrics)?),
     };
     let main: Arc<dyn Store> = match &cluster {
-        Some(cluster) => cluster.open(etcd.servers(), observers).await?,
+        Some(cluster) => cluster.open(etcd.servers(), observers, etcd_store::end_process()).await?,
         None => {
             let observers = match encryption {
                 Some(process) => process.encryption.observer(observers),
@@ -161,7 +163,8 @@ pub(super) async fn open_stores(
     let separate = match (&cluster, caches.separate()) {
         (Some(cluster), Some((_, cache))) => {
             let observer = Arc::clone(cache) as Arc<dyn storage::Observer>;
-            let opened = cluster.open(etcd.event_servers(names), observer).await;
+            let on_gap = etcd_store::go_on_without_events();
+            let opened = cluster.open(etcd.event_servers(names), observer, on_gap).await;
             let store = opened.map_err(|error| ProcessError::SeparateStore(Box::new(error)))?;
             cache.attach(&store);
             Some(store)
@@ -207,6 +210,7 @@ impl<'a> EtcdCluster<'a> {
         &self,
         servers: Vec<String>,
         observer: Arc<dyn storage::Observer>,
+        on_gap: OnGap,
     ) -> Result<Arc<dyn Store>, ProcessError> {
         let mut observer = FormedStore::observer(Arc::clone(&self.form), observer);
         if let Some(process) = self.encryption {
@@ -215,6 +219,7 @@ impl<'a> EtcdCluster<'a> {
         let flags = &self.config.flags;
         let telemetry = Arc::clone(&self.telemetry) as Arc<dyn Telemetry>;
         let event_ttl = flags.storage.event_ttl;
+        let observer = (observer, on_gap);
         let engine =
             etcd_store::open(&flags.etcd, servers, self.names, event_ttl, telemetry, observer).await?;
         let mut store: Arc<dyn Store> = Arc::new(engine);
@@ -306,7 +311,36 @@ pub(super) fn connectable_address(bound: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use storage::conformance::StoreDouble;
+    use storage::engine::memory::MemoryStore;
+
     use super::*;
+
+    /// A store whose commits never end, so that its close waits.
+    struct Busy(MemoryStore);
+
+    #[async_trait::async_trait]
+    impl StoreDouble for Busy {
+        fn inner(&self) -> &dyn Store {
+            &self.0
+        }
+        async fn close(&self) {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test]
+    async fn main_store_closes_while_the_separate_store_waits_for_commits() {
+        let memory = || MemoryStore::new(Arc::new(Observers(Vec::new())));
+        let main: Arc<dyn Store> = Arc::new(memory());
+        let stores = Stores { main: Arc::clone(&main), separate: Some(Arc::new(Busy(memory()))) };
+        assert!(main.get("a", None).await.is_ok());
+        let close = tokio::time::timeout(Duration::from_millis(200), stores.close()).await;
+        assert!(close.is_err(), "the separate store is busy");
+        assert!(main.get("a", None).await.is_err(), "the main store is closed");
+    }
 
     #[test]
     fn data_directory_of_another_user_is_rejected_except_for_root() {

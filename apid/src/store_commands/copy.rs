@@ -33,7 +33,7 @@ use storage::engine::fjall::offline::{self, ArchiveEncoder, ArchiveFile, Archive
 use storage::engine::fjall::{Identity, OpenError};
 use storage::engine::memory::MemoryStore;
 use storage::form::Form as _;
-use storage::{ENCRYPTED_PREFIX, Observers, Op, Revision, Store};
+use storage::{ENCRYPTED_PREFIX, Observer, Observers, Op, Revision, Store};
 use tokio::task::JoinSet;
 
 use super::{now, print_summary};
@@ -98,7 +98,9 @@ enum CopyError {
 
 /// Whether the command line is one of this module.
 pub(super) fn is_command(arguments: &[String]) -> bool {
-    let names_servers = arguments.iter().any(|argument| argument.starts_with("--etcd-servers"));
+    let names_servers = arguments
+        .iter()
+        .any(|argument| argument == "--etcd-servers" || argument.starts_with("--etcd-servers="));
     match arguments.first().map(String::as_str) {
         Some("copy") => true,
         Some("backup" | "restore") => names_servers,
@@ -131,6 +133,13 @@ pub(super) fn run(arguments: Vec<String>) -> ExitCode {
 
 impl CopyFlags {
     async fn run(&self, word: &str) -> Result<ExitCode, CopyError> {
+        if !self.etcd.etcd_servers_overrides.is_empty() {
+            return Err(CopyError::Usage(
+                "`--etcd-servers-overrides`: backups and copies cover the cluster of `--etcd-servers` only; leave the flag \
+                 out, and use `etcdctl snapshot` for the cluster of Events"
+                    .to_owned(),
+            ));
+        }
         let missing = |flag: &str, what: &str| CopyError::Usage(format!("`--{flag}` is missing: set {what}"));
         let place =
             |value: &Option<String>, flag: &str, what: &str| value.clone().ok_or_else(|| missing(flag, what));
@@ -190,10 +199,10 @@ impl CopyFlags {
             None => (self.names, self.api_domain.as_str()),
         };
         let names = Names::new(preset, api_domain).map_err(|error| CopyError::Usage(error.to_string()))?;
-        let observer = Arc::new(Observers(Vec::new()));
+        let observers = (Arc::new(Observers(Vec::new())) as Arc<dyn Observer>, etcd_store::end_process());
         let etcd = EtcdFlags { etcd_compaction_interval: Duration::ZERO, ..self.etcd.clone() };
         let store =
-            etcd_store::open(&etcd, etcd.servers(), &names, self.event_ttl, Arc::new(()), observer).await?;
+            etcd_store::open(&etcd, etcd.servers(), &names, self.event_ttl, Arc::new(()), observers).await?;
         Ok((store, names))
     }
 

@@ -78,7 +78,8 @@ copy     copies all objects between the store of a data directory, whose server 
          target must have no objects. The flags of etcd are those of the server: --etcd-prefix, --etcd-cafile,
          --etcd-certfile, --etcd-keyfile, --storage-media-type. --names (default: kubernetes) and --api-domain are those
          of the store in etcd. Encrypted objects need --encryption-provider-config; those of an embedded store are
-         copied as they are to the prefix /registry without it. A cluster is first raised above the revision of the
+         copied as they are to the prefix /registry without it. The cluster of Events of
+         --etcd-servers-overrides has no copies: leave the flag out. A cluster is first raised above the revision of the
          data directory by writes, at most by 1,000,000.
 rewrite  encrypts all objects that the first key of the first provider in FILE did not encrypt. Such objects come from
          an earlier key or provider, or from a time without encryption. A rewrite that was interrupted continues.

@@ -201,6 +201,17 @@ impl EtcdServer {
         self.wait();
     }
 
+    /// Removes the data of a killed server, which starts again with an empty store.
+    ///
+    /// # Panics
+    ///
+    /// The data cannot be removed, or the server does not start.
+    pub fn restart_empty(&mut self) {
+        let removed = fs::remove_dir_all(&self.folder);
+        removed.unwrap_or_else(|error| panic!("{}: {error}", self.folder.display()));
+        self.restart();
+    }
+
     /// Waits until the server accepts connections. A server that ends before is started again, because another process
     /// can use the port of a killed server for a moment.
     fn wait(&mut self) {

@@ -167,6 +167,27 @@ fn copy_needs_etcd_at_one_side_and_its_servers() {
 }
 
 #[test]
+fn cluster_of_events_is_rejected_by_all_commands() {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
+    assert!(
+        is_command(&words("backup --etcd-servers http://a:1"))
+            && is_command(&words("restore --etcd-servers=http://a:1"))
+    );
+    assert!(
+        !is_command(&words("backup --data-dir d --etcd-servers-overrides=/events#http://a:1")),
+        "another command"
+    );
+    for (word, places) in [("backup", "--to f"), ("restore", "--from f"), ("copy", "--from d --to etcd")] {
+        let text = format!("{places} --etcd-servers=http://a:1 --etcd-servers-overrides=/events#http://b:1");
+        let command = CopyFlags::augment_args(clap::Command::new("test").no_binary_name(true));
+        let flags = CopyFlags::from_arg_matches(&command.get_matches_from(words(&text))).unwrap();
+        let error = on_runtime(flags.run(word)).unwrap_err();
+        assert!(matches!(error, CopyError::Usage(_)), "{word}: {error}");
+        assert!(error.to_string().contains("`--etcd-servers-overrides`: "), "{word}: {error}");
+    }
+}
+
+#[test]
 fn encrypted_objects_are_copied_with_their_providers_only() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("encryption.yaml");

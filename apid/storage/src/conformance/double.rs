@@ -31,6 +31,11 @@ pub trait StoreDouble: Send + Sync + 'static {
     async fn commit_holding(&self, key: &str, op: Op, held: &[Held]) -> Result<CommitOutcome> {
         self.inner().commit_holding(key, op, held).await
     }
+
+    /// As [`Store::close`].
+    async fn close(&self) {
+        self.inner().close().await;
+    }
 }
 
 #[async_trait]
@@ -90,6 +95,6 @@ impl<D: StoreDouble> Store for D {
     }
 
     async fn close(&self) {
-        StoreDouble::inner(self).close().await;
+        StoreDouble::close(self).await;
     }
 }

@@ -173,6 +173,7 @@ async fn reason_of_the_end(server: &EtcdServer, other: &EtcdServer) -> String {
         create(&store, key).await;
     }
     assert!(reasons.lock().is_empty());
+    let mut open_watch = store.watch("", store.revision()).await.unwrap();
     proxy.redirect_to(other.url());
     let begin = Instant::now();
     while reasons.lock().is_empty() {
@@ -180,8 +181,19 @@ async fn reason_of_the_end(server: &EtcdServer, other: &EtcdServer) -> String {
         let newest = store.newest_revision().await;
         assert!(newest.is_err(), "a revision of another history: {newest:?}");
     }
-    assert!(store.readiness().is_err());
-    reasons.lock().remove(0)
+    let newest = store.newest_revision().await.map(drop);
+    let write = store.commit("a", Op::Create(Bytes::new())).await.map(drop);
+    let read = store.get("a", None).await.map(drop);
+    let range = store.range("", "", 0, None).await.map(drop);
+    let watch = store.watch("", store.revision()).await.map(drop);
+    for outcome in [newest, write, read, range, watch, store.health(), store.readiness()] {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("this server must start again"), "{error}");
+    }
+    assert!(open_watch.next().await.is_err(), "an open watch ends");
+    let mut reasons = reasons.lock();
+    assert_eq!(reasons.len(), 1, "the loss is reported once: {reasons:?}");
+    reasons.remove(0)
 }
 
 #[test]

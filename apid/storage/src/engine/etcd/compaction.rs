@@ -24,11 +24,14 @@ struct CompactionState {
     revision: Revision,
 }
 
-/// Takes part in compaction until the store closes.
+/// Takes part in compaction until the store closes or is lost.
 pub(super) async fn run(shared: Arc<Shared>, client: Arc<Client>, interval: Duration) {
     let mut state = CompactionState::default();
     loop {
         tokio::time::sleep(interval).await;
+        if shared.check_open().is_err() {
+            return;
+        }
         if let Err(failure) = compact(&mut state, &shared, &client).await {
             tracing::warn!(error = %failure, "compaction of etcd failed; the next interval tries again");
         }

@@ -5,7 +5,7 @@
 //! One watch follows all keys of the store, so that the observer sees all changes in the order of their revisions. The
 //! watch asks for fragments and joins them: the changes of one revision stay together. A watch that ends is opened
 //! again after the last received revision, at another member. If etcd has compacted that revision meanwhile, changes are
-//! lost, and the process must end.
+//! lost, and so is the store.
 //!
 //! The revision of the store advances with changes and with progress notices. A notice is requested when a reader waits
 //! for a revision, and in pauses without changes. For a member of a release with unordered notices, the engine writes
@@ -67,7 +67,7 @@ pub(super) enum End {
     Failed(Failure),
     /// Changes are lost: etcd has compacted their history.
     Gap(String),
-    /// The store closed.
+    /// The store closed, or is lost.
     Closed,
 }
 
@@ -350,8 +350,11 @@ impl Feed {
         })
     }
 
-    /// Passes changes on to the task that publishes.
+    /// Passes changes on to the task that publishes, unless the store is lost: they are those of another history.
     async fn deliver(&mut self, batch: Batch) -> Result<(), End> {
+        if self.shared.check_open().is_err() {
+            return Err(End::Closed);
+        }
         if batch.through <= self.position {
             return Ok(());
         }

@@ -33,7 +33,8 @@
 //!
 //! INVARIANT (one history): one watch follows all keys, so that the observer sees changes in revision order.
 //! INVARIANT (observed before acknowledged): a commit returns after its revision is published.
-//! INVARIANT (no gap): if etcd compacts changes that this process has not received, `on_gap` ends the process.
+//! INVARIANT (no gap): if etcd compacts changes that this process has not received, or has another history, the store is lost:
+//! `on_gap` is called, and every later call fails until the process starts again.
 //! INVARIANT (monotonic reads): the published revision only grows, so a read without a revision never shows an
 //! older state than an earlier read of this process.
 
@@ -131,7 +132,8 @@ pub struct Options {
     pub recent_bytes: usize,
     /// Receives numbers for metrics.
     pub telemetry: Arc<dyn Telemetry>,
-    /// Called with the reason when changes are lost. Must end the process: caches that miss a change stay wrong.
+    /// Called once with the reason when changes are lost. Caches that miss a change stay wrong: the function ends the process,
+    /// unless all readers of the caches ask the store first, which fails from then on.
     pub on_gap: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -249,8 +251,15 @@ fn to_etcd(revision: Revision) -> i64 {
 }
 
 impl Shared {
+    /// Returns an error if the store is closed or lost.
     fn check_open(&self) -> Result<()> {
-        if self.is_closed.load(Ordering::SeqCst) { Err(Error::closed()) } else { Ok(()) }
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Err(Error::closed());
+        }
+        match &*self.lost.lock() {
+            Some(reason) => Err(Error::Unavailable(reason.clone())),
+            None => Ok(()),
+        }
     }
 
     fn compacted(&self) -> Revision {
@@ -293,10 +302,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Reports lost changes to `on_gap`, which ends the process.
+    /// Marks the store as lost, and reports the first reason to `on_gap`.
     fn report_gap(&self, reason: String) {
-        tracing::error!(reason, "changes of etcd are lost");
-        *self.lost.lock() = Some(reason.clone());
+        {
+            let mut lost = self.lost.lock();
+            if lost.is_some() {
+                return;
+            }
+            *lost = Some(reason.clone());
+        }
+        // Watches of the store end.
+        self.published.send_modify(|_| ());
         (self.on_gap)(&reason);
     }
 

@@ -67,7 +67,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// The history is another one. The process ends.
+    /// The history is another one: the store is lost.
     pub(super) fn check_history(&self, header: Option<&pb::Header>, received: Revision) -> Result<()> {
         let Some(reason) = self.different_history(header, received) else { return Ok(()) };
         self.report_gap(reason.clone());
@@ -81,7 +81,7 @@ impl Shared {
         if cluster != self.cluster {
             return Some(format!(
                 "etcd is the cluster {cluster:x}, and this server started with the cluster {:x}: etcd was restored from a \
-                 backup or `--etcd-servers` names two clusters, and this server must start again",
+                 backup, or its URLs are those of two clusters, and this server must start again",
                 self.cluster
             ));
         }
@@ -95,9 +95,6 @@ impl Shared {
 
     /// Returns an error while writes and linearizable reads fail: etcd does not answer, or the watch is interrupted.
     pub(super) fn readiness(&self, limit: Duration) -> Result<()> {
-        if let Some(reason) = &*self.lost.lock() {
-            return Err(Error::Unavailable(reason.clone()));
-        }
         self.health.within(limit)?;
         match &*self.interruption.lock() {
             Some((since, reason)) if since.elapsed() > WATCH_GRACE => {
