@@ -135,7 +135,7 @@ async fn chart_of_the_repository_is_valid_and_installs_hardened_pods() {
         "replicas: 3",
         "maxUnavailable: 1",
         "podManagementPolicy: Parallel",
-        "secretName: apid",
+        "              name: apid\n",
         "--tls-cert-file=",
         "--service-account-key-file=",
     ] {
@@ -144,6 +144,20 @@ async fn chart_of_the_repository_is_valid_and_installs_hardened_pods() {
     for text in ["volumeClaimTemplates", "initContainers", "generated-key-file", "ca.key"] {
         assert!(!several.contains(text), "{text}: {several}");
     }
+    // The probes go on while the cluster of Events is down.
+    let probes = [
+        r#"path: "/livez?exclude=etcd-override-0""#,
+        r#"path: "/readyz?exclude=etcd-override-0&exclude=etcd-override-readiness-0""#,
+    ];
+    for (values, checks) in [("names=kubernetes", "etcd-"), ("names=svc", "storage-")] {
+        let values = format!("etcd.servers={{https://etcd-0:2379}},{values}");
+        let text = helm.run(&["template", "apid", &chart, "--set", &values]);
+        for probe in probes {
+            assert!(text.contains(&probe.replace("etcd-", checks)), "{values}: {text}");
+        }
+    }
+    let list = several.split("optional: true").nth(1).expect("an optional key of the Secret");
+    assert!(list.trim_start().starts_with("items: [{key: ca.crl, path: ca.crl}]"), "{list}");
     let authd = several.split("- name: authd-certificates").nth(1).expect("the Secret of authd");
     assert!(authd.contains("service-account.key") && !authd.contains("tls.key"), "{authd}");
     for values in
