@@ -107,7 +107,7 @@ impl Encoder {
         let encoded = match notice {
             WatchNotice::Change(change) => self.encode_object(change, first),
             WatchNotice::Bookmark { revision, initial } => {
-                let object = self.representation.bookmark(revision, initial);
+                let object = self.representation.bookmark(revision, initial, first);
                 object.map(|object| encode_event("BOOKMARK", &object, format).into())
             }
             WatchNotice::Failed(status) => Err(*status),
@@ -463,7 +463,7 @@ impl WatchBody {
             return None;
         }
         let notice = self.notices.next()?;
-        let first = matches!(notice, WatchNotice::Change(_)) && std::mem::take(&mut self.first);
+        let first = !matches!(notice, WatchNotice::Failed(_)) && std::mem::take(&mut self.first);
         Some((notice, first))
     }
 

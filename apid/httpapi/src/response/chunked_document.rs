@@ -179,6 +179,7 @@ impl ChunkSource for BufferedChunks {
 /// # Errors
 ///
 /// Errors of its chunks.
+#[cfg(test)]
 pub(crate) fn collect_document(chunks: Box<dyn ChunkSource>) -> Result<Bytes, Status> {
     let chunks = chunks.collect::<Result<VecDeque<_>, _>>()?;
     let size = chunks.iter().map(Bytes::len).sum();

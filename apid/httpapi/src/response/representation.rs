@@ -17,12 +17,12 @@ use schema::Schema;
 use serde_json::{Value, json};
 
 use crate::negotiate::{Format, Negotiation, Shape};
-use crate::response::chunked_document::{ChunkSource, LazyDocument, collect_document};
-use crate::response::list_encoding::Encoding;
+use crate::response::chunked_document::{ChunkSource, LazyDocument};
+use crate::response::list_encoding::{Encoding, Frame};
 use crate::response::object_source::LargeObject;
-use crate::response::protobuf;
+use crate::response::protobuf::{self, ListMessage};
 use crate::state::HttpState;
-use verbs::{Item, ListResult, ResponseObject, UnreadableObjects};
+use verbs::{Item, ResponseObject};
 
 /// The kind, version and encoding in which the objects of one response are represented.
 #[derive(Clone)]
@@ -251,48 +251,78 @@ impl Representation {
         }
     }
 
-    /// Encodes the object of a bookmark. `initial`: the bookmark ends the initial events.
+    /// Encodes the object of a bookmark. `initial`: the bookmark ends the initial events. `first`: as for
+    /// [`Representation::event_object`].
+    ///
+    /// A Table has the bookmark in a row, as for any other event. Its annotations are in the object of the row.
     ///
     /// # Errors
     ///
     /// 500: the kind has no such representation. Negotiation excludes this case.
-    pub(crate) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Result<Vec<u8>, Status> {
-        let mut metadata = json!({"resourceVersion": revision.to_string()});
+    pub(crate) fn bookmark(
+        &self,
+        revision: storage::Revision,
+        initial: bool,
+        first: bool,
+    ) -> Result<Vec<u8>, Status> {
+        let version_only = json!({"resourceVersion": revision.to_string()});
+        let mut metadata = version_only.clone();
         if initial && let Value::Object(fields) = &mut metadata {
             let names = &self.http_state.api_state.names;
             let (end, list) =
                 (names.group_key("initial-events-end"), names.label_key("initial-events-list-blueprint"));
-            let annotations = json!({end: "true", list: STANDARD.encode(self.empty_list(revision)?)});
+            let annotations = json!({end: "true", list: STANDARD.encode(self.empty_list())});
             fields.insert("annotations".into(), annotations);
         }
         let value = match self.shape {
-            Shape::Own | Shape::AggregatedDiscovery(_) => {
-                json!({"kind": self.resource.name(), "apiVersion": self.api_version(), "metadata": metadata})
+            Shape::Own | Shape::AggregatedDiscovery(_) => self.object_of_metadata(metadata),
+            Shape::Metadata(version) => self.partial_object_of_metadata(metadata, version),
+            Shape::Table(version) => {
+                let api_state = &self.http_state.api_state;
+                let object = Object::from_value(self.object_of_metadata(metadata)).unwrap_or_default();
+                let cells = self.resource.cells(&object, &*api_state.clock, &api_state.names);
+                let object = match self.include {
+                    Include::None => Value::Null,
+                    Include::Metadata => self.partial_object(object, version),
+                    Include::Object => object.into_value(),
+                };
+                let row = json!({"cells": cells, "object": object});
+                self.table(version, version_only, first, vec![row])
             }
-            Shape::Metadata(version) => {
-                json!({"kind": "PartialObjectMetadata", "apiVersion": self.meta_version(version), "metadata": metadata})
-            }
-            Shape::Table(version) => self.table(version, metadata, false, Vec::new()),
         };
         self.encode_tree(&value)
     }
 
+    /// An object of the kind that has only metadata.
+    fn object_of_metadata(&self, metadata: Value) -> Value {
+        json!({"kind": self.resource.name(), "apiVersion": self.api_version(), "metadata": metadata})
+    }
+
     /// Encodes an empty list in the format of the response. A client adds the objects of the initial events.
-    fn empty_list(&self, revision: storage::Revision) -> Result<Bytes, Status> {
-        let shape = match self.shape {
-            Shape::Table(_) => Shape::Own,
-            shape => shape,
+    ///
+    /// The list has no resourceVersion, and its items are null, except those of a custom kind.
+    fn empty_list(&self) -> Vec<u8> {
+        let (kind, api_version) = match self.shape {
+            Shape::Metadata(version) => ("PartialObjectMetadataList", self.meta_version(version)),
+            Shape::Own | Shape::AggregatedDiscovery(_) | Shape::Table(_) => {
+                (&*self.resource.names.list, self.api_version())
+            }
         };
-        let representation = Representation { shape, pretty: false, ..self.clone() };
-        collect_document(representation.list(ListResult {
-            items: Vec::new(),
-            revision,
-            continue_token: String::new(),
-            remaining: None,
-            uncached_bytes: 0,
-            lease: None,
-            unreadable: UnreadableObjects::default(),
-        })?)
+        let Some(encoding) = Encoding::for_format(self.format, false) else {
+            let message = match self.shape {
+                Shape::Metadata(version) => ListMessage::for_partial_metadata(&Object::default(), version),
+                _ => ListMessage::new(&Object::default()),
+            };
+            let Frame { opening, closing } = message.frame(&api_version, kind, &[]);
+            return [opening, closing].concat();
+        };
+        let list = match self.shape {
+            Shape::Own | Shape::Table(_) if self.resource.is_custom() => {
+                json!({"kind": kind, "apiVersion": api_version, "items": []})
+            }
+            _ => json!({"kind": kind, "apiVersion": api_version, "metadata": {}, "items": null}),
+        };
+        encoding.document(&list)
     }
 
     pub(crate) fn api_version(&self) -> String {
