@@ -9,8 +9,9 @@
 //!
 //! # Errors
 //!
-//! An object that was deleted, or written by another client, needs no rewrite. Any other failure of a write
-//! ends the migration with `Failed`. If the state of a migration cannot be written, the migration is retried.
+//! An object that was deleted, or written by another client, needs no rewrite. While a store or authd does not
+//! answer (503), or if the state of a migration cannot be written, the migration is retried. Any other failure of a
+//! write ends the migration with `Failed`.
 
 use std::sync::Arc;
 
@@ -87,6 +88,7 @@ async fn migrate(actor: &Actor, migrations: &Collection, name: &str) -> Result<(
         Ok(()) => (MigrationState::Succeeded, String::new()),
         // The leader does the work again.
         Err(status) if status.reason == Reason::Conflict || is_not_leading(&status) => return Err(status),
+        Err(status) if status.reason == Reason::ServiceUnavailable => return Err(status),
         Err(status) => (MigrationState::Failed, status.message),
     };
     report(actor, migrations, name, state, &message, None).await
@@ -99,6 +101,8 @@ async fn rewrite(
     name: &str,
     collection: &Collection,
 ) -> Result<(), Status> {
+    // INVARIANT (all objects): the changes of a separate store come in no order with the migration.
+    stored::catch_up_with_separate(actor.api_state(), collection).await.map_err(stored::unavailable)?;
     let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
     let revision = snapshot.revision().to_string();
     report(actor, migrations, name, MigrationState::Running, "", Some(&revision)).await?;

@@ -166,9 +166,9 @@ pub(super) async fn catch_up(api_state: &ApiState) -> Result<(), Status> {
 pub(super) async fn catch_up_with_separate(
     api_state: &ApiState,
     collection: &Collection,
-) -> Result<(), Status> {
+) -> storage::Result<()> {
     match api_state.separate_store_of(&collection.kind) {
-        Some(separate) => separate.store.newest_revision().await.map(drop).map_err(unavailable),
+        Some(separate) => separate.store.newest_revision().await.map(drop),
         None => Ok(()),
     }
 }

@@ -5,7 +5,7 @@
 //! The garbage collector deletes an object whose owners are all gone. If some owners exist, it removes the
 //! references to the missing owners. An owner that is deleted in the foreground stays until its blocking
 //! dependents are gone. An owner that is deleted with propagation `Orphan` stays until no object references
-//! it. All served kinds take part except events, which have no owners. The garbage collector writes through
+//! it. All served kinds take part as owners, and all except events as dependents. The garbage collector writes through
 //! the verbs, as the service account `generic-garbage-collector` of the system namespace or with the shared
 //! identity.
 //!

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`look_up_owner`] reads the watch cache, and reads the store itself before it reports that an owner is
-//! gone. An owner can be of any served kind. [`fetch_owner_state`] asks the server of an aggregated API, which
+//! gone, after it has caught up with a separate store. An owner can be of any served kind. [`fetch_owner_state`] asks the server of an aggregated API, which
 //! [`remote_kind`] returns.
 //!
 //! # Reference
@@ -38,7 +38,8 @@ pub(super) fn collection(api_state: &ApiState, owner: &Owner) -> Option<Arc<Coll
 ///
 /// # Errors
 ///
-/// The store cannot be read, or the object with the owner's name cannot be decoded.
+/// The store cannot be read or, for a separate store, asked for its newest revision; or the object with the owner's
+/// name cannot be decoded.
 pub(super) async fn look_up_owner(
     api_state: &ApiState,
     owner: &Owner,
@@ -57,6 +58,8 @@ pub(super) async fn look_up_owner(
             return Ok(OwnerState::Exists);
         }
     }
+    // INVARIANT (no living owner): a dependent can be newer than what has arrived of the separate store of its owner.
+    stored::catch_up_with_separate(api_state, &collection).await?;
     let row = collection.items.store()?.get(&key, None).await?;
     row.map_or(Ok(OwnerState::Gone), |row| stored_state(&row, owner))
 }

@@ -7,7 +7,7 @@
 //! Objects that cannot be decoded stay, and their number is in the conditions of the namespace. The namespace
 //! stays until they are gone. All other objects are deleted. See [`remote`] for the objects of other servers.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::queue::Queue;
 use crate::runner::Requeue;
 use crate::stored;
 use verbs::deletion::options::{DeleteOptions, Preconditions};
-use verbs::{ApiState, Collection};
+use verbs::{ApiState, Collection, Snapshot};
 
 /// Number of objects of a kind that are deleted concurrently; concurrent deletions share the fsyncs of the
 /// store.
@@ -46,8 +46,11 @@ const SWEEP_DELAY: Duration = Duration::from_secs(1);
 pub(super) struct NamespaceDeletion {
     actor: Actor,
     queue: Arc<Queue<Work>>,
-    /// The names of the namespaces whose deletion is in progress, including those that wait for the next round.
-    in_progress: Mutex<HashSet<String>>,
+    /// The namespaces whose deletion is in progress, including those that wait for the next round, with the failure of
+    /// the last round that the log has.
+    in_progress: Mutex<HashMap<String, String>>,
+    /// The resources whose objects could not be read in the last round.
+    unknown_content: Mutex<HashSet<String>>,
     /// Number of sweeps. Each deletion has a sweep of its own, also of a namespace with the same name.
     sweeps: AtomicU64,
     /// The tasks that wait for changes of remaining objects. They end with the controller.
@@ -61,6 +64,7 @@ impl NamespaceDeletion {
             actor,
             queue,
             in_progress: Mutex::default(),
+            unknown_content: Mutex::default(),
             sweeps: AtomicU64::new(0),
             waits: Mutex::default(),
         }
@@ -68,7 +72,7 @@ impl NamespaceDeletion {
 
     /// Whether the deletion of a namespace is in progress. A change of this namespace then needs no new round.
     pub(super) fn is_in_progress(&self, name: &str) -> bool {
-        self.in_progress.lock().contains(name)
+        self.in_progress.lock().contains_key(name)
     }
 
     /// Runs one round for a terminating namespace. If objects remain, the next round follows their next change.
@@ -76,13 +80,16 @@ impl NamespaceDeletion {
     pub(super) async fn empty(&self, name: &str) -> Result<Requeue, Status> {
         let api_state = self.actor.api_state();
         let started_at = api_state.clock.monotonic();
-        self.in_progress.lock().insert(name.to_owned());
+        self.in_progress.lock().entry(name.to_owned()).or_default();
         let result = match self.run_round(name).await {
-            Ok(result) => result,
+            Ok(result) => {
+                self.in_progress.lock().insert(name.to_owned(), String::new());
+                result
+            }
             // Changes of the namespace add no round while its deletion is in progress, so the next one comes soon.
             Err(status) => {
                 if !is_normal(&status) {
-                    tracing::warn!(namespace = name, reason = %status, "deleting a namespace failed; retrying");
+                    self.log_failure(name, &status);
                 }
                 return Ok(Requeue::Poll);
             }
@@ -169,9 +176,20 @@ impl NamespaceDeletion {
             outcome.failures.extend(failures.into_iter().flatten());
             let mut is_blocked = !outcome.failures.is_empty();
             for content in stage {
-                let Remaining { readable, unreadable } =
-                    self.count_remaining(&content, name, &mut outcome.finalizers).await?;
                 let group_resource = &content.kind.internal().group_resource;
+                let remaining = self.count_remaining(&content, name, &mut outcome.finalizers).await;
+                let Remaining { readable, unreadable } = match remaining {
+                    Ok(remaining) => remaining,
+                    // The other content is known: users read it in the conditions.
+                    Err(error) => {
+                        let failure = self.record_unknown(&content, &error);
+                        if !outcome.failures.contains(&failure) {
+                            outcome.failures.push(failure);
+                        }
+                        is_blocked = true;
+                        continue;
+                    }
+                };
                 if readable + unreadable > 0 {
                     outcome.remaining.insert(
                         format!("{}.{}", group_resource.resource, group_resource.group),
@@ -197,15 +215,9 @@ impl NamespaceDeletion {
 
     /// Deletes the objects of one kind in a namespace. Returns the text of the error, if any.
     async fn delete_all(&self, content: &Collection, namespace: &str) -> Option<String> {
-        if let Err(status) = stored::catch_up_with_separate(self.actor.api_state(), content).await {
-            // Users read the conditions of a namespace, so the members of etcd are in the log only.
-            let resource = &content.kind.internal().group_resource;
-            tracing::warn!(namespace, %resource, reason = %status, "the content of a namespace is not known");
-            return Some(format!("the etcd cluster of {resource} does not answer"));
-        }
-        let snapshot = match content.items.snapshot().await {
+        let snapshot = match self.newest_content(content).await {
             Ok(snapshot) => snapshot,
-            Err(error) => return Some(error.to_string()),
+            Err(error) => return Some(self.record_unknown(content, &error)),
         };
         let scope = content.kind.key(namespace, "");
         let mut items = snapshot.scope(&scope, "").peekable();
@@ -218,6 +230,40 @@ impl NamespaceDeletion {
         let options = background_options();
         let result = self.actor.delete_collection(target, &options, OBJECT_CONCURRENCY).await;
         result.err().map(|status| status.message)
+    }
+
+    /// The newest objects of one kind.
+    async fn newest_content(&self, content: &Collection) -> storage::Result<Snapshot> {
+        stored::catch_up_with_separate(self.actor.api_state(), content).await?;
+        let snapshot = content.items.snapshot().await?;
+        let resource = content.kind.internal().group_resource.to_string();
+        if self.unknown_content.lock().remove(&resource) {
+            tracing::info!(resource, "the content of namespaces is known again");
+        }
+        Ok(snapshot)
+    }
+
+    /// Records that the objects of a kind cannot be read. Returns the text for the conditions of the namespace.
+    ///
+    /// Users read these conditions, so the reason of a separate store, which names members of etcd, is in the log only.
+    fn record_unknown(&self, content: &Collection, error: &storage::Error) -> String {
+        let resource = content.kind.internal().group_resource.to_string();
+        if self.unknown_content.lock().insert(resource.clone()) {
+            tracing::warn!(resource, %error, "the content of namespaces is not known; retrying");
+        }
+        match self.actor.api_state().separate_store_of(&content.kind) {
+            Some(_) => format!("the etcd cluster of {resource} does not answer"),
+            None => error.to_string(),
+        }
+    }
+
+    /// Writes the failure of a round to the log, unless the last round of the namespace had the same.
+    fn log_failure(&self, namespace: &str, status: &Status) {
+        let reason = status.to_string();
+        let last = self.in_progress.lock().insert(namespace.to_owned(), reason.clone());
+        if last.is_none_or(|last| last != reason) {
+            tracing::warn!(namespace, reason, "deleting a namespace failed; retrying");
+        }
     }
 
     /// Deletes the decodable objects of one kind for which `is_selected` returns true, one by one.
@@ -276,8 +322,8 @@ impl NamespaceDeletion {
         content: &Collection,
         namespace: &str,
         finalizers: &mut BTreeMap<String, usize>,
-    ) -> Result<Remaining, Status> {
-        let snapshot = content.items.snapshot().await.map_err(stored::unavailable)?;
+    ) -> storage::Result<Remaining> {
+        let snapshot = content.items.snapshot().await?;
         let scope = content.kind.key(namespace, "");
         let mut remaining = Remaining::default();
         for item in snapshot.scope(&scope, "") {
@@ -304,6 +350,7 @@ impl NamespaceDeletion {
         let mut result = Ok(());
         for content in namespaced_collections(self.actor.api_state()) {
             let read = stored::catch_up_with_separate(self.actor.api_state(), &content).await;
+            let read = read.map_err(stored::unavailable);
             result = result.and(read).and(self.delete_each(&content, name, is_leftover).await);
         }
         result
