@@ -8,7 +8,8 @@
 //! request waits only if its verb needs the newest objects; the policy is at most [`MAX_AGE`] old.
 //!
 //! A request for objects in a separate store waits for the newest revision of that store, too, and only such a request: while
-//! the separate store does not answer, all others go on.
+//! the separate store does not answer, all others go on. The policy is read after these objects, so the decision is at
+//! least as new as they are. A write of such an object also needs the main store, which has its namespace.
 //!
 //! A request that waited in a queue is authorized again, after [`Freshness::await_policy`]. Health checks do not wait. A
 //! store without other writers has no [`Freshness`].
@@ -95,18 +96,22 @@ impl Freshness {
         info: &RequestInfo,
         query: &Query,
     ) -> Result<(), Status> {
+        // A kind in a separate store is built in, so no newer definition is needed to find the kind.
+        let separate = requested_kind(api_state, info)
+            .filter(|kind| self.needs_newest_objects(api_state, info, query, Some(kind)))
+            .and_then(|kind| api_state.separate_store_of(&kind));
+        if let Some(separate) = separate {
+            catch_up_with_separate(separate).await?;
+        }
         self.await_policy().await?;
         let kind = requested_kind(api_state, info);
         let kind = kind.as_deref();
-        let separate = kind.and_then(|kind| api_state.separate_store_of(kind));
-        let needs_objects = match self.consistency {
-            PolicyConsistency::Fresh => separate.is_some(),
-            PolicyConsistency::Bounded => needs_newest_objects(api_state, info, query, kind),
+        let needs_main_store = match kind.and_then(|kind| api_state.separate_store_of(kind)) {
+            Some(_) => !is_read(info),
+            None => self.needs_newest_objects(api_state, info, query, kind),
         };
-        match separate {
-            Some(separate) if needs_objects => catch_up_with_separate(separate).await?,
-            None if needs_objects => self.catch_up().await?,
-            Some(_) | None => {}
+        if self.consistency == PolicyConsistency::Bounded && needs_main_store {
+            self.catch_up().await?;
         }
         if concerns_definitions(info, kind) {
             let wait = api_state.kinds.wait_for_definitions(&api_state.names);
@@ -118,9 +123,14 @@ impl Freshness {
         Ok(())
     }
 
-    /// The reads of the newest policy; None if decisions may rest on older policy.
-    pub fn policy_reads(&self) -> Option<Arc<NewestReads>> {
-        (self.consistency == PolicyConsistency::Fresh).then(|| Arc::clone(&self.reads))
+    /// The reads of the newest revision of the main store.
+    pub fn reads(&self) -> Arc<NewestReads> {
+        Arc::clone(&self.reads)
+    }
+
+    /// Whether each decision rests on the newest policy.
+    pub fn is_fresh(&self) -> bool {
+        self.consistency == PolicyConsistency::Fresh
     }
 
     /// Waits until a request can be decided on policy that is new enough.
@@ -141,6 +151,34 @@ impl Freshness {
                 Status::unavailable(text, 1)
             }),
         }
+    }
+
+    /// Whether a request needs the newest objects: its verb reads them, or writes. A read that accepts the state of a revision
+    /// or any state needs none that is newer than the cache, unless each decision rests on the newest policy.
+    fn needs_newest_objects(
+        &self,
+        api_state: &ApiState,
+        info: &RequestInfo,
+        query: &Query,
+        kind: Option<&Kind>,
+    ) -> bool {
+        if self.is_fresh() {
+            return true;
+        }
+        if !info.attributes.resource_request {
+            return false;
+        }
+        if kind.is_some_and(|kind| !matches!(kind.storage, Storage::Stored | Storage::Shared(_))) {
+            return false;
+        }
+        // The revision of a continued list is in its token.
+        let accepted =
+            query.text("resourceVersion").parse().ok().filter(|_| query.text("continue").is_empty());
+        let cache = match kind.and_then(|kind| api_state.separate_store_of(kind)) {
+            Some(separate) => &separate.cache,
+            None => &api_state.cache,
+        };
+        !(is_read(info) && accepted.is_some_and(|revision| Revision(revision) <= cache.revision()))
     }
 
     async fn catch_up(&self) -> Result<(), Status> {
@@ -172,29 +210,8 @@ fn requested_kind(api_state: &ApiState, info: &RequestInfo) -> Option<Arc<Kind>>
     kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource).cloned()
 }
 
-/// Whether the verb of a request reads the newest objects, or writes. A read that accepts the state of a revision or any
-/// state needs none that is newer than the cache.
-fn needs_newest_objects(
-    api_state: &ApiState,
-    info: &RequestInfo,
-    query: &Query,
-    kind: Option<&Kind>,
-) -> bool {
-    let attributes = &info.attributes;
-    if !attributes.resource_request {
-        return false;
-    }
-    if kind.is_some_and(|kind| !matches!(kind.storage, Storage::Stored | Storage::Shared(_))) {
-        return false;
-    }
-    let is_read = matches!(attributes.verb.as_str(), "get" | "list" | "watch");
-    // The revision of a continued list is in its token.
-    let accepted = query.text("resourceVersion").parse().ok().filter(|_| query.text("continue").is_empty());
-    let cache = match kind.and_then(|kind| api_state.separate_store_of(kind)) {
-        Some(separate) => &separate.cache,
-        None => &api_state.cache,
-    };
-    !(is_read && accepted.is_some_and(|revision| Revision(revision) <= cache.revision()))
+fn is_read(info: &RequestInfo) -> bool {
+    matches!(info.attributes.verb.as_str(), "get" | "list" | "watch")
 }
 
 /// Whether the served kinds decide about a request: it is for a custom or an unknown kind, or for a document about kinds.

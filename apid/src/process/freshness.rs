@@ -14,6 +14,10 @@ use crate::config::PolicyConsistencyName;
 /// Bounds of the time of a read in seconds.
 const READ_SECONDS: &[f64] =
     &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 6.0];
+/// The id of the main store in metrics and logs, as in `apiserver_storage_size_bytes`.
+const MAIN_CLUSTER: &str = "store";
+/// The id of the separate store.
+const SEPARATE_CLUSTER: &str = "override-0";
 /// The age before the first read, in seconds.
 const UNKNOWN_AGE: f64 = f64::INFINITY;
 
@@ -34,7 +38,8 @@ impl FreshReads {
             store: Arc::clone(stores.separate.as_ref()?),
             cache: Arc::clone(cache),
             reads: Arc::clone(self.separate.as_ref()?),
-            policy_reads: self.freshness.policy_reads(),
+            main_reads: self.freshness.reads(),
+            needs_newest_policy: self.freshness.is_fresh(),
         }))
     }
 }
@@ -49,7 +54,7 @@ pub(super) fn start(
     let durations = metrics.histogram::<Vec<(&'static str, &'static str)>>(
         &alpha(
             "apid_newest_revision_read_duration_seconds",
-            "Duration of the reads of the newest revision of etcd in seconds, which requests share, by result",
+            "Duration of the reads of the newest revision of etcd in seconds, which requests share, by result and cluster",
         ),
         READ_SECONDS,
     );
@@ -61,18 +66,19 @@ pub(super) fn start(
         "apid_policy_age_seconds",
         "Time in seconds since when all earlier changes of etcd are known to be applied here; 0 without etcd",
     ));
-    let on_read = move |read: NewestRead| {
+    let on_read = move |cluster, read: NewestRead| {
         let result = if read.is_ok { "success" } else { "error" };
-        durations.get_or_create(&vec![("result", result)]).observe(read.took.as_secs_f64());
+        let labels = vec![("result", result), ("storage_cluster_id", cluster)];
+        durations.get_or_create(&labels).observe(read.took.as_secs_f64());
         waits.inc_by(read.calls);
     };
     let on_read = Arc::new(on_read);
-    let of_store = |store| {
+    let of_store = |store, cluster| {
         let on_read = Arc::clone(&on_read);
-        NewestReads::of(store, move |read| on_read(read))
+        NewestReads::of(store, cluster, move |read| on_read(cluster, read))
     };
-    let reads = of_store(&stores.main)?;
-    let separate = stores.separate.as_ref().and_then(of_store);
+    let reads = of_store(&stores.main, MAIN_CLUSTER)?;
+    let separate = stores.separate.as_ref().and_then(|store| of_store(store, SEPARATE_CLUSTER));
     let measured = Arc::clone(&reads);
     metrics.collect_with(move || {
         current_age.set(measured.age().map_or(UNKNOWN_AGE, |age| age.as_secs_f64()));

@@ -208,11 +208,12 @@ async fn hold_definition(call: &Call<'_>, resource: &Kind) -> Result<Option<Held
 ///
 /// In a store of several servers, returns the key of the namespace, which the commit holds: no object is stored after
 /// another server has begun the deletion of the namespace. A separate store cannot compare the revision of the namespace:
-/// there the check holds only for the time of the call.
+/// there the check reads the newest namespace, and holds only for the time of the call.
 ///
 /// # Errors
 ///
-/// 404: the namespace is gone. 403: it is terminating at another server. No error if the plugin NamespaceLifecycle is
+/// 404: the namespace is gone. 403: it is terminating at another server. 503: for an object of a separate store, the newest
+/// state of the namespace is not known. No error if the plugin NamespaceLifecycle is
 /// disabled.
 async fn check_namespace(call: &Call<'_>) -> Result<Option<Held>, Status> {
     let is_required = call.api_state.admission.names().any(|name| name == "NamespaceLifecycle");
@@ -220,6 +221,9 @@ async fn check_namespace(call: &Call<'_>) -> Result<Option<Held>, Status> {
         return Ok(None);
     }
     let Some(namespaces) = call.collection_of("", "Namespace") else { return Ok(None) };
+    if let Some(separate) = call.separate_store() {
+        separate.catch_up_with_main().await?;
+    }
     let key = namespaces.kind.key("", call.namespace);
     let (namespace, _) = namespaces.items.get(&key).await.map_err(|error| call.failure(error))?;
     let not_found = || Status::not_found(&namespaces.kind.internal().group_resource, call.namespace);

@@ -13,12 +13,18 @@
 //! write acknowledged before the call.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::status::Status;
 use kinds::Kind;
 use storage::{NewestReads, Revision, Store};
 
 use crate::Cache;
+
+/// Maximum time that a watch waits for the newest policy, as for the confirmation of its authorization.
+const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause after a failed read, before the next one.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The watch caches of the stores.
 #[derive(Clone)]
@@ -68,8 +74,10 @@ pub struct SeparateStore {
     pub cache: Arc<Cache>,
     /// The shared reads of the newest revision of this store.
     pub reads: Arc<NewestReads>,
-    /// The shared reads of the newest revision of the main store; None if decisions may rest on older policy.
-    pub policy_reads: Option<Arc<NewestReads>>,
+    /// The shared reads of the newest revision of the main store.
+    pub main_reads: Arc<NewestReads>,
+    /// Whether each decision rests on the newest policy.
+    pub needs_newest_policy: bool,
 }
 
 impl SeparateStore {
@@ -79,18 +87,33 @@ impl SeparateStore {
     }
 
     /// Waits until the policy is as new as the call. Returns a revision of the main store up to which policy is known.
+    /// Repeats failed reads for [`POLICY_TIMEOUT`], so that a short outage of the main store does not end watches.
     ///
     /// # Errors
     ///
     /// 503: the main store does not tell its newest revision.
     pub(crate) async fn newest_policy(&self, main: &Cache) -> Result<Revision, Box<Status>> {
-        if let Some(reads) = &self.policy_reads {
-            reads.catch_up().await.map_err(|_| {
-                // The reason, with the members of etcd, is in the log.
-                let text = "the newest policy is not known to this server: try again, or see /readyz";
-                Box::new(Status::unavailable(text, 1))
-            })?;
-        }
+        let known = async {
+            while self.needs_newest_policy && self.main_reads.catch_up().await.is_err() {
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+        };
+        tokio::time::timeout(POLICY_TIMEOUT, known).await.map_err(|_| Box::new(unknown("policy")))?;
         Ok(main.revision())
     }
+
+    /// Waits until the cache of the main store is as new as the call.
+    ///
+    /// # Errors
+    ///
+    /// 503: the main store does not tell its newest revision.
+    pub(crate) async fn catch_up_with_main(&self) -> Result<(), Status> {
+        self.main_reads.catch_up().await.map_err(|_| unknown("state of namespaces"))
+    }
+}
+
+/// 503 without the reason, which names members of etcd; the reason is in the log.
+fn unknown(what: &str) -> Status {
+    let text = format!("the newest {what} is not known to this server: try again, or see /readyz");
+    Status::unavailable(text, 1)
 }

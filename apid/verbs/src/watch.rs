@@ -12,7 +12,7 @@
 //! than that write. The watch checks the guard before each batch of initial events, each later event and each
 //! bookmark. The guard ends the watch within a second of a revocation. A watch that waits for its client, or
 //! for the limit of unread responses, ends before its next event. The events of a separate store have revisions of their
-//! own: the watch first learns the newest policy, which is then newer than every write that was known before its event.
+//! own: the watch first learns the newest policy, which is then newer than every policy write acknowledged before the event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -289,7 +289,10 @@ impl WatchStream {
     async fn next_initial_events(&mut self) -> Result<WatchStep, Box<Status>> {
         let Some(initial) = &self.initial else { return Ok(WatchStep::Send(Vec::new())) };
         let revision = initial.pin.revision();
-        self.learn_newest_policy().await?;
+        // The objects of the pin do not change, so one read covers every batch of them.
+        if self.known_policy.is_none() {
+            self.learn_newest_policy().await?;
+        }
         self.ensure_authorized(revision).await?;
         let Some(initial) = &mut self.initial else { return Ok(WatchStep::Send(Vec::new())) };
         let Some(mut items) = initial.pin.items(&self.selection.keys, &initial.start, INITIAL_BATCH_BYTES)
