@@ -17,9 +17,9 @@ use async_trait::async_trait;
 use authproto::auth::decide_request::Query;
 use authproto::auth::{
     AuthenticateResponse, AuthorizeNext, AuthorizeRequest, AuthorizeResponse, CoversRequest, CoversResponse,
-    DecideResponse, Epoch, ExplainResponse, Failure, Identity, IssueTokenRequest, IssueTokenResponse,
-    KeysRequest, KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict, authenticate_response,
-    decide_response, review_response,
+    DecideResponse, Dependencies, Epoch, ExplainResponse, Failure, Identity, IssueTokenRequest,
+    IssueTokenResponse, KeysRequest, KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict,
+    authenticate_response, decide_response, review_response,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -226,6 +226,27 @@ impl Auth {
         let count = Arc::clone(&script.explanation_count);
         let revisions = Arc::new(PolicyRevisions::new(Reductions::for_tests()));
         (Auth::scripted(script, revisions, clock), count)
+    }
+
+    /// Decides by a predicate on policy whose revisions are [`Auth::policy_revisions`]. While the returned function was
+    /// last called with true, requests that ask only for a decision get no response.
+    pub fn on_policy(
+        clock: Arc<dyn Clock>,
+        revisions: &Arc<PolicyRevisions>,
+        is_allowed: impl Fn(&AuthorizeRequest) -> bool + Send + 'static,
+    ) -> (Arc<Self>, Box<dyn Fn(bool)>) {
+        let depends_on = Dependencies { rbac_cluster: true, ..Dependencies::default() };
+        let script = ScriptedAuthd::new(move |request| {
+            let depends_on = Some(depends_on.clone());
+            Ok(AuthorizeResponse { depends_on, ..verdict(is_allowed(request)) })
+        });
+        let auth = Auth::scripted(Arc::clone(&script), Arc::clone(revisions), clock);
+        (auth, Box::new(move |is_withheld| script.hang(move |_| is_withheld)))
+    }
+
+    /// The revisions of policy for [`Auth::on_policy`]; the keys of the kinds begin with their resources.
+    pub fn policy_revisions() -> Arc<PolicyRevisions> {
+        Arc::new(PolicyRevisions::new(Reductions::for_tests()))
     }
 
     /// Ends the connection to authd.

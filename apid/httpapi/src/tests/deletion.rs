@@ -330,7 +330,7 @@ async fn namespace_delete_precondition_failure_returns_409() {
 }
 
 /// Starts one controller of `--controllers`.
-fn start_controller(server: &Server, name: &str) {
+pub(super) fn start_controller(server: &Server, name: &str) {
     let enabled = controllers::EnabledControllers::new(&[name.to_owned()]);
     let options = controllers::ControllerOptions { enabled, ..Default::default() };
     controllers::start(&server.controller_state, options);

@@ -58,7 +58,7 @@ impl Fixture {
         let answer = watch::Sender::new(Answer::Now);
         let remote = Arc::new(Remote { local, answer, reads: AtomicUsize::new(0) });
         let store: Arc<dyn Store> = remote.clone();
-        let reads = NewestReads::of(&store, |_| ()).unwrap();
+        let reads = NewestReads::of(&store, "store", |_| ()).unwrap();
         reads.catch_up().await.unwrap();
         let freshness = Arc::new(Freshness::with_max_age(reads.clone(), consistency, max_age));
         let server = Arc::new(Server::start_with_freshness(freshness).await);

@@ -65,7 +65,7 @@ use bytes::Bytes;
 use forwarding::{Forwarding, ForwardingOptions, ServiceResolver};
 use http::{HeaderMap, HeaderName, Request};
 use http_body_util::BodyExt as _;
-use kinds::{BuiltInKind, CurrentRegistry, Kind, Registry};
+use kinds::{BuiltInKind, CurrentRegistry, EnabledVersions, Kind, Registry};
 use serde_json::{Value, json};
 use serving::body::Body;
 use serving::build::BuildInfo;
@@ -79,7 +79,7 @@ use tokio::sync::watch;
 
 use super::{Api, Freshness, Health, HttpSettings, HttpState, RequestBody, RequestLimits, ServerLimits};
 use ::audit::{AuditLog, BackendOptions, Format, Rotation};
-use authclient::Auth;
+use authclient::{Auth, PolicyRevisions};
 use controllers::{AdmissionWrites, ControllerState, Leadership};
 use discovery::Documents;
 use verbs::addresses::ServiceAddresses;
@@ -137,6 +137,10 @@ struct Settings<'a> {
     freshness: Option<Arc<Freshness>>,
     /// Whether several servers use the store.
     is_shared: bool,
+    /// A pair of `--runtime-config`, without `kinds`; `""` for the versions that are enabled by default.
+    runtime_config: &'a str,
+    /// The revisions of the policy on which the authorizer decides; None if no policy write concerns it.
+    policy: Option<Arc<PolicyRevisions>>,
     /// Opens the store of Events if they have one of their own, with the cache as its observer.
     open_events: Option<&'a (dyn Fn(Arc<Cache>) -> Arc<dyn Store> + Sync)>,
 }
@@ -172,6 +176,8 @@ impl Default for Settings<'_> {
             forwarding: ForwardingOptions::default(),
             freshness: None,
             is_shared: false,
+            runtime_config: "",
+            policy: None,
             open_events: None,
         }
     }
@@ -339,11 +345,17 @@ impl Server {
             forwarding,
             freshness,
             is_shared,
+            runtime_config,
+            policy,
             open_events,
         } = settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
-        let current_registry = Arc::new(CurrentRegistry::new(Registry::with(&names, kinds)));
+        let registry = match runtime_config {
+            "" => Registry::with(&names, kinds),
+            pair => Registry::with_versions(&names, &EnabledVersions::parse([pair], &names).unwrap().0),
+        };
+        let current_registry = Arc::new(CurrentRegistry::new(registry));
         let registry = current_registry.get();
         let cache = Arc::new(Cache::new(limits));
         let addresses = Arc::new(ServiceAddresses::new(
@@ -353,7 +365,9 @@ impl Server {
             ranges,
             NodePortRange { first: 30_000, last: 30_099 },
         ));
-        let observers = Observers(vec![addresses.clone() as Arc<dyn Observer>, cache.clone()]);
+        let policy = policy.map(|policy| policy as Arc<dyn Observer>);
+        let others = [addresses.clone() as Arc<dyn Observer>, cache.clone()];
+        let observers = Observers(policy.into_iter().chain(others).collect());
         let memory = Arc::new(match is_shared {
             true => MemoryStore::of_several_servers(Arc::new(observers)),
             false => MemoryStore::new(Arc::new(observers)),
@@ -365,9 +379,10 @@ impl Server {
             let store = open(cache.clone());
             cache.attach(&store);
             let key_prefix = registry.find_stored("", "v1", "events").unwrap().key_prefix.clone();
-            let reads = NewestReads::of(&store, |_| ()).unwrap();
-            let policy_reads = freshness.as_ref().and_then(|freshness| freshness.policy_reads());
-            Arc::new(SeparateStore { key_prefix, store, cache, reads, policy_reads })
+            let reads = NewestReads::of(&store, "override-0", |_| ()).unwrap();
+            let freshness = freshness.as_ref().unwrap();
+            let (main_reads, needs_newest_policy) = (freshness.reads(), freshness.is_fresh());
+            Arc::new(SeparateStore { key_prefix, store, cache, reads, main_reads, needs_newest_policy })
         });
         let separate_cache =
             separate_store.as_ref().map(|separate| (separate.key_prefix.clone(), separate.cache.clone()));
