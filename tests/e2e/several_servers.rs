@@ -389,7 +389,8 @@ async fn server_without_connection_to_etcd_decides_nothing() {
     for series in ["apid_policy_age_seconds ", "apid_newest_revision_waits_total "] {
         assert!(metrics.contains(&format!("\n{series}")), "{series}");
     }
-    let errors = "apid_newest_revision_read_duration_seconds_count{result=\"error\"} ";
+    let errors =
+        "apid_newest_revision_read_duration_seconds_count{result=\"error\",storage_cluster_id=\"store\"} ";
     assert!(metrics.contains(errors), "{errors}");
 }
 

@@ -49,6 +49,8 @@ pub struct NewestRead {
 /// The shared reads of a store; see the module documentation.
 pub struct NewestReads {
     store: Arc<dyn Store>,
+    /// The name of the store in logs.
+    cluster: &'static str,
     limit: Duration,
     on_read: Box<dyn Fn(NewestRead) + Send + Sync>,
     queue: Mutex<Queue>,
@@ -72,21 +74,25 @@ struct Group {
 }
 
 impl NewestReads {
-    /// The reads of a store; None if no other process writes to the store. `on_read` is called after each read.
+    /// The reads of a store; None if no other process writes to the store. `cluster` names the store in logs. `on_read` is
+    /// called after each read.
     pub fn of(
         store: &Arc<dyn Store>,
+        cluster: &'static str,
         on_read: impl Fn(NewestRead) + Send + Sync + 'static,
     ) -> Option<Arc<Self>> {
-        store.is_shared().then(|| Arc::new(Self::with_limit(store, LIMIT, on_read)))
+        store.is_shared().then(|| Arc::new(Self::with_limit(store, cluster, LIMIT, on_read)))
     }
 
     fn with_limit(
         store: &Arc<dyn Store>,
+        cluster: &'static str,
         limit: Duration,
         on_read: impl Fn(NewestRead) + Send + Sync + 'static,
     ) -> Self {
         NewestReads {
             store: Arc::clone(store),
+            cluster,
             limit,
             on_read: Box::new(on_read),
             queue: Mutex::default(),
@@ -167,19 +173,20 @@ impl NewestReads {
         let read = tokio::time::timeout(self.limit, self.store.newest_revision()).await;
         let result = read.unwrap_or_else(|_| Err(self.late())).map(drop);
         (self.on_read)(NewestRead { took: begin.elapsed(), calls, is_ok: result.is_ok() });
+        let cluster = self.cluster;
         let was_failing = self.is_failing.swap(result.is_err(), Ordering::Relaxed);
         match &result {
             Ok(()) => {
                 // Reads do not overlap, so this start is the newest one.
                 *self.current_at.lock() = Some(begin);
                 if was_failing {
-                    tracing::info!("the newest revision of the store is known again");
+                    tracing::info!(cluster, "the newest revision of the store is known again");
                 }
             }
             Err(error) if !was_failing => {
-                tracing::warn!(%error, "the newest revision of the store is not known; requests may get 503");
+                tracing::warn!(cluster, %error, "the newest revision of the store is not known; requests may get 503");
             }
-            Err(error) => tracing::debug!(%error, "the newest revision of the store is not known"),
+            Err(error) => tracing::debug!(cluster, %error, "the newest revision of the store is not known"),
         }
         result
     }

@@ -42,7 +42,7 @@ impl Fixture {
         let ended = Arc::new(Mutex::new(VecDeque::new()));
         let record = Arc::clone(&ended);
         let on_read = move |read| record.lock().push_back(read);
-        Fixture { reads: Arc::new(NewestReads::with_limit(&store, limit, on_read)), begun, ended }
+        Fixture { reads: Arc::new(NewestReads::with_limit(&store, "store", limit, on_read)), begun, ended }
     }
 
     /// Calls `catch_up`; the call has joined a group when this function returns.
@@ -190,7 +190,7 @@ async fn age_counts_from_the_start_of_the_newest_successful_read() {
 #[tokio::test]
 async fn store_without_other_writers_needs_no_reads() {
     let local: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(Vec::new()))));
-    assert!(NewestReads::of(&local, |_| ()).is_none());
+    assert!(NewestReads::of(&local, "store", |_| ()).is_none());
     let fixture = Fixture::new(LONG);
-    assert!(NewestReads::of(&fixture.reads.store, |_| ()).is_some());
+    assert!(NewestReads::of(&fixture.reads.store, "store", |_| ()).is_some());
 }
