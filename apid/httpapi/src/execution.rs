@@ -176,7 +176,7 @@ impl Executor {
         };
         if let Some(heavy) = &place.heavy {
             let (flow, context, slot) = (context.flow(), Arc::clone(context), heavy.slot.held());
-            // Boxed where it is created: each layer around it would copy it once more.
+            // Boxed where the future is created: each layer around the future would copy its memory once more.
             let work = Box::pin(async move {
                 let _place = place;
                 // Checked again: while the request waited, the unsent responses of its client may have grown.
