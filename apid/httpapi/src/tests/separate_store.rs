@@ -25,16 +25,16 @@ use crate::freshness::{Freshness, PolicyConsistency};
 const EVENTS: &str = "/api/v1/namespaces/a/events";
 const EVENTS_OF_GROUP: &str = "/apis/events.example.test/v1/namespaces/a/events";
 
-/// What other servers do before a read of the newest revision.
+/// An act of other servers before a read of the newest revision.
 type Arrival = Box<dyn FnOnce() + Send>;
 
-/// What a test decides about a cluster.
+/// The part of a cluster that a test decides.
 #[derive(Default)]
 struct Control {
     is_away: AtomicBool,
     /// The number of reads that found the cluster away.
     failures: AtomicUsize,
-    /// What the next reads of the newest revision make known here, one for each read.
+    /// The acts that the next reads of the newest revision make known here, one for each read.
     arrivals: Mutex<VecDeque<Arrival>>,
 }
 
