@@ -120,7 +120,10 @@ fn quota_usage_is_measured_by_kind() {
         }
     }
     let events = registry.find_kind("", "Event").unwrap();
-    assert!(!counts_resource(events, "count/events", &names), "quotas do not count Events, as in kube-apiserver");
+    assert!(
+        !counts_resource(events, "count/events", &names),
+        "quotas do not count Events, as in kube-apiserver"
+    );
 }
 
 #[tokio::test]
