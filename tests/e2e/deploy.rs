@@ -8,7 +8,7 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
-use tests::harness::{Client, eventually, program};
+use tests::harness::{Client, build_folder, eventually, program};
 
 /// The process of the script; the drop sends the stop signal.
 struct UpScript {
@@ -16,17 +16,22 @@ struct UpScript {
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/up");
+
+/// The environment with which the script uses the programs of the tests. Without them it builds release programs.
+fn built_programs() -> [(&'static str, PathBuf); 2] {
+    let target = build_folder().parent().expect("target").to_owned();
+    [("PROFILE", "dev".into()), ("CARGO_TARGET_DIR", target)]
+}
+
 impl UpScript {
     fn start(preset: Preset, data_dir: &Path, flags: &[&str]) -> UpScript {
-        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
-        let target = program("apid").parent().and_then(Path::parent).expect("target/<profile>").to_owned();
         // A shell without job control ignores SIGINT in its background jobs; the script inherits that.
         let background = "trap '' INT; exec \"$0\" \"$@\"";
         let mut child = Command::new("bash")
             .args(["-c", background])
-            .arg(script)
-            .env("PROFILE", "dev")
-            .env("CARGO_TARGET_DIR", target)
+            .arg(SCRIPT)
+            .envs(built_programs())
             .args(["--names", preset.as_str(), "--secure-port", "0", "--data-dir"])
             .arg(data_dir)
             .args(flags)
@@ -252,10 +257,10 @@ fn unknown_command_and_help_name_the_commands() {
 
 #[test]
 fn deploy_up_with_invalid_flag_exits_64() {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
     for arguments in [&["--names", "other"][..], &["--nope"], &["--data-dir"]] {
-        let ended =
-            Command::new(&script).args(arguments).stderr(Stdio::null()).status().expect("the program runs");
+        let mut up = Command::new(SCRIPT);
+        up.args(arguments).envs(built_programs()).stderr(Stdio::null());
+        let ended = up.status().expect("the program runs");
         assert_eq!(ended.code(), Some(64), "{arguments:?}");
     }
 }
