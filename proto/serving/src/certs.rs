@@ -216,8 +216,9 @@ pub fn ensure_serving_pair_with(
         );
         return Ok(pair);
     }
-    let authority =
-        Authority::ensure(&pair.ca, &pair.ca_key, &format!("serving-ca@{}", now.as_second()), now)?;
+    // Revocation lists name their CA, so a CA that replaces another one within a second needs a name of its own.
+    let name = format!("serving-ca@{}", now.as_nanosecond());
+    let authority = Authority::ensure(&pair.ca, &pair.ca_key, &name, now)?;
     let mut all_names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     // A server may listen on the unspecified address (`0.0.0.0`, `::`), but no client connects to it.
     let dialable_names =

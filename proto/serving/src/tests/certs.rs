@@ -56,6 +56,18 @@ fn serial_number(pem: &str) -> Vec<u8> {
 }
 
 #[test]
+fn authorities_of_one_second_have_different_names() {
+    let name = |time| {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = ensure_serving_pair(dir.path(), &[], time).unwrap();
+        let ca = parsed(&fs::read_to_string(pair.ca).unwrap());
+        X509Certificate::from_der(&ca).unwrap().1.subject().to_string()
+    };
+    let time = now();
+    assert_ne!(name(time), name(time + Duration::from_millis(1)));
+}
+
+#[test]
 fn ca_file_with_certificate_of_no_ca_returns_error_and_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
