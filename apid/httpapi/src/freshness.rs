@@ -25,7 +25,7 @@ use std::time::Duration;
 use apimachinery::status::Status;
 use kinds::{Kind, Storage};
 use storage::{NewestReads, Revision};
-use verbs::{ApiState, SeparateStore};
+use verbs::{ApiState, Cache, SeparateStore};
 
 use crate::query::Query;
 use crate::request_info::RequestInfo;
@@ -97,18 +97,23 @@ impl Freshness {
         query: &Query,
     ) -> Result<(), Status> {
         // A kind in a separate store is built in, so no newer definition is needed to find the kind.
-        let separate = requested_kind(api_state, info)
-            .filter(|kind| self.needs_newest_objects(api_state, info, query, Some(kind)))
-            .and_then(|kind| api_state.separate_store_of(&kind));
-        if let Some(separate) = separate {
+        let separate = api_state.separate_store.as_ref();
+        let separate = separate
+            .filter(|separate| requested_kind(api_state, info).is_some_and(|kind| separate.has(&kind)));
+        if let Some(separate) = separate
+            && self.needs_newest_objects(&separate.cache, info, query)
+        {
             catch_up_with_separate(separate).await?;
         }
         self.await_policy().await?;
         let kind = requested_kind(api_state, info);
         let kind = kind.as_deref();
-        let needs_main_store = match kind.and_then(|kind| api_state.separate_store_of(kind)) {
+        let needs_main_store = match separate {
             Some(_) => !is_read(info),
-            None => self.needs_newest_objects(api_state, info, query, kind),
+            None => {
+                kind.is_none_or(|kind| matches!(kind.storage, Storage::Stored | Storage::Shared(_)))
+                    && self.needs_newest_objects(&api_state.cache, info, query)
+            }
         };
         if self.consistency == PolicyConsistency::Bounded && needs_main_store {
             self.catch_up().await?;
@@ -153,32 +158,17 @@ impl Freshness {
         }
     }
 
-    /// Whether a request needs the newest objects: its verb reads them, or writes. A read that accepts the state of a revision
-    /// or any state needs none that is newer than the cache, unless each decision rests on the newest policy.
-    fn needs_newest_objects(
-        &self,
-        api_state: &ApiState,
-        info: &RequestInfo,
-        query: &Query,
-        kind: Option<&Kind>,
-    ) -> bool {
+    /// Whether a request needs the newest objects of a cache: its verb reads them, or writes. A read that accepts the state of
+    /// a revision or any state needs none that is newer than the cache, unless each decision rests on the newest policy.
+    fn needs_newest_objects(&self, cache: &Cache, info: &RequestInfo, query: &Query) -> bool {
         if self.is_fresh() {
             return true;
-        }
-        if !info.attributes.resource_request {
-            return false;
-        }
-        if kind.is_some_and(|kind| !matches!(kind.storage, Storage::Stored | Storage::Shared(_))) {
-            return false;
         }
         // The revision of a continued list is in its token.
         let accepted =
             query.text("resourceVersion").parse().ok().filter(|_| query.text("continue").is_empty());
-        let cache = match kind.and_then(|kind| api_state.separate_store_of(kind)) {
-            Some(separate) => &separate.cache,
-            None => &api_state.cache,
-        };
-        !(is_read(info) && accepted.is_some_and(|revision| Revision(revision) <= cache.revision()))
+        let is_known = || accepted.is_some_and(|revision| Revision(revision) <= cache.revision());
+        info.attributes.resource_request && !(is_read(info) && is_known())
     }
 
     async fn catch_up(&self) -> Result<(), Status> {
