@@ -38,6 +38,7 @@ impl FreshReads {
             store: Arc::clone(stores.separate.as_ref()?),
             cache: Arc::clone(cache),
             reads: Arc::clone(self.separate.as_ref()?),
+            main_cache: Arc::clone(caches.main()),
             main_reads: self.freshness.reads(),
             needs_newest_policy: self.freshness.is_fresh(),
         }))

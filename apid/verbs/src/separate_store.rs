@@ -74,6 +74,8 @@ pub struct SeparateStore {
     pub cache: Arc<Cache>,
     /// The shared reads of the newest revision of this store.
     pub reads: Arc<NewestReads>,
+    /// The watch cache of the main store.
+    pub main_cache: Arc<Cache>,
     /// The shared reads of the newest revision of the main store.
     pub main_reads: Arc<NewestReads>,
     /// Whether each decision rests on the newest policy.
@@ -92,14 +94,14 @@ impl SeparateStore {
     /// # Errors
     ///
     /// 503: the main store does not tell its newest revision.
-    pub(crate) async fn newest_policy(&self, main: &Cache) -> Result<Revision, Box<Status>> {
+    pub(crate) async fn newest_policy(&self) -> Result<Revision, Box<Status>> {
         let known = async {
             while self.needs_newest_policy && self.main_reads.catch_up().await.is_err() {
                 tokio::time::sleep(RETRY_DELAY).await;
             }
         };
         tokio::time::timeout(POLICY_TIMEOUT, known).await.map_err(|_| Box::new(unknown("policy")))?;
-        Ok(main.revision())
+        Ok(self.main_cache.revision())
     }
 
     /// Waits until the cache of the main store is as new as the call.

@@ -31,7 +31,7 @@ use super::version::{RequestedVersion, parse_or_500};
 use super::watch_interrupts::{WatchInterrupt, WatchInterrupts};
 use crate::VerbFuture;
 use crate::conversion::ObjectConverter;
-use crate::{Cache, Event, Item, Pin, SeparateStore, Watcher};
+use crate::{Event, Item, Pin, SeparateStore, Watcher};
 use authclient::WatchGuard;
 
 /// Maximum duration of a watch. A longer timeout of the client could overflow the clock.
@@ -88,8 +88,8 @@ pub struct WatchStream {
     /// Converts the objects of a custom kind.
     converter: Option<Arc<ObjectConverter>>,
     guard: Arc<WatchGuard>,
-    /// The store of the objects and the cache of the policy, if the store is not that of the policy.
-    separate: Option<(Arc<SeparateStore>, Arc<Cache>)>,
+    /// The store of the objects, if the policy is in another one.
+    separate: Option<Arc<SeparateStore>>,
     /// For objects of a separate store: the revision of the main store up to which the policy was known before the batch.
     known_policy: Option<Revision>,
     interrupts: WatchInterrupts,
@@ -165,9 +165,7 @@ pub fn watch<'a>(call: &'a Call<'a>, options: &'a ListOptions) -> VerbFuture<'a,
             selection,
             converter: call.collection.converter.clone(),
             guard,
-            separate: call
-                .separate_store()
-                .map(|separate| (Arc::clone(separate), Arc::clone(&api_state.cache))),
+            separate: call.separate_store().map(Arc::clone),
             known_policy: None,
             interrupts,
             is_bookmark_due: false,
@@ -355,10 +353,10 @@ impl WatchStream {
 
     /// For objects of a separate store, waits for the newest policy.
     async fn learn_newest_policy(&mut self) -> Result<(), Box<Status>> {
-        let Some((separate, cache)) = self.separate.clone() else { return Ok(()) };
-        // Boxed, because few watches need this future.
-        let newest = Box::pin(async move { separate.newest_policy(&cache).await });
-        self.known_policy = Some(newest.await?);
+        if let Some(separate) = &self.separate {
+            // Boxed, because few watches need this future.
+            self.known_policy = Some(Box::pin(separate.newest_policy()).await?);
+        }
         Ok(())
     }
 

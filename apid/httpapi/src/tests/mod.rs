@@ -375,6 +375,7 @@ impl Server {
         let store: Arc<dyn Store> = memory.clone();
         cache.attach(&store);
         let separate_store = open_events.map(|open| {
+            let main_cache = cache.clone();
             let cache = Arc::new(Cache::new(limits));
             let store = open(cache.clone());
             cache.attach(&store);
@@ -382,7 +383,15 @@ impl Server {
             let reads = NewestReads::of(&store, "override-0", |_| ()).unwrap();
             let freshness = freshness.as_ref().unwrap();
             let (main_reads, needs_newest_policy) = (freshness.reads(), freshness.is_fresh());
-            Arc::new(SeparateStore { key_prefix, store, cache, reads, main_reads, needs_newest_policy })
+            Arc::new(SeparateStore {
+                key_prefix,
+                store,
+                cache,
+                reads,
+                main_cache,
+                main_reads,
+                needs_newest_policy,
+            })
         });
         let separate_cache =
             separate_store.as_ref().map(|separate| (separate.key_prefix.clone(), separate.cache.clone()));
