@@ -78,7 +78,8 @@ pub(crate) async fn open(
     names: &Names,
     event_ttl: Duration,
     telemetry: Arc<dyn Telemetry>,
-    (observer, on_gap): (Arc<dyn Observer>, OnGap),
+    observer: Arc<dyn Observer>,
+    on_gap: OnGap,
 ) -> Result<EtcdStore, EtcdStoreError> {
     let files = TlsFiles {
         authority: flags.etcd_cafile.clone(),

@@ -219,9 +219,9 @@ impl<'a> EtcdCluster<'a> {
         let flags = &self.config.flags;
         let telemetry = Arc::clone(&self.telemetry) as Arc<dyn Telemetry>;
         let event_ttl = flags.storage.event_ttl;
-        let observer = (observer, on_gap);
         let engine =
-            etcd_store::open(&flags.etcd, servers, self.names, event_ttl, telemetry, observer).await?;
+            etcd_store::open(&flags.etcd, servers, self.names, event_ttl, telemetry, observer, on_gap)
+                .await?;
         let mut store: Arc<dyn Store> = Arc::new(engine);
         if let Some(process) = self.encryption {
             store = process.encryption.store(store);

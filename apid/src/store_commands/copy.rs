@@ -33,7 +33,7 @@ use storage::engine::fjall::offline::{self, ArchiveEncoder, ArchiveFile, Archive
 use storage::engine::fjall::{Identity, OpenError};
 use storage::engine::memory::MemoryStore;
 use storage::form::Form as _;
-use storage::{ENCRYPTED_PREFIX, Observer, Observers, Op, Revision, Store};
+use storage::{ENCRYPTED_PREFIX, Observers, Op, Revision, Store};
 use tokio::task::JoinSet;
 
 use super::{now, print_summary};
@@ -199,10 +199,12 @@ impl CopyFlags {
             None => (self.names, self.api_domain.as_str()),
         };
         let names = Names::new(preset, api_domain).map_err(|error| CopyError::Usage(error.to_string()))?;
-        let observers = (Arc::new(Observers(Vec::new())) as Arc<dyn Observer>, etcd_store::end_process());
+        let observer = Arc::new(Observers(Vec::new()));
+        let on_gap = etcd_store::end_process();
         let etcd = EtcdFlags { etcd_compaction_interval: Duration::ZERO, ..self.etcd.clone() };
         let store =
-            etcd_store::open(&etcd, etcd.servers(), &names, self.event_ttl, Arc::new(()), observers).await?;
+            etcd_store::open(&etcd, etcd.servers(), &names, self.event_ttl, Arc::new(()), observer, on_gap)
+                .await?;
         Ok((store, names))
     }
 
