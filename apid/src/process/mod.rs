@@ -398,7 +398,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let reload = move || file_reloader.clone().reload();
     let watchdog = service_manager.clone();
     // A restart would end the requests that need no separate store, and would itself wait for that store.
-    let is_alive = move || !is_ready.load(Ordering::SeqCst) || live_state.health.livez.is_mostly_healthy();
+    let is_alive =
+        move || !is_ready.load(Ordering::SeqCst) || live_state.health.livez.passes_ungrouped_checks();
     let states = follow_states(service_manager.clone(), ready, on_ready, hangup_signals(), reload);
     let states = tokio::spawn(async move {
         tokio::join!(states, watchdog.feed_watchdog(is_alive));
