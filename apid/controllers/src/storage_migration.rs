@@ -20,7 +20,7 @@ use apimachinery::status::{Reason, Status};
 use apimachinery::time;
 use serde_json::{Map, Value, json};
 
-use super::actor::{Actor, Target, ignore_race, is_not_leading};
+use super::actor::{Actor, Target, ignore_race};
 use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::{ApiState, Collection};
@@ -86,9 +86,15 @@ async fn migrate(actor: &Actor, migrations: &Collection, name: &str) -> Result<(
     };
     let (state, message) = match result {
         Ok(()) => (MigrationState::Succeeded, String::new()),
-        // The leader does the work again.
-        Err(status) if status.reason == Reason::Conflict || is_not_leading(&status) => return Err(status),
-        Err(status) if status.reason == Reason::ServiceUnavailable => return Err(status),
+        // The work is done again, after the end of a term by the next leader.
+        Err(status)
+            if matches!(
+                status.reason,
+                Reason::Conflict | Reason::ServiceUnavailable | Reason::NotLeading
+            ) =>
+        {
+            return Err(status);
+        }
         Err(status) => (MigrationState::Failed, status.message),
     };
     report(actor, migrations, name, state, &message, None).await
