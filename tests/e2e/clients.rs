@@ -160,16 +160,20 @@ async fn trim(plane: &mut ControlPlane, tcp_proxy: &TcpProxy) {
     tcp_proxy.set_target(plane.admin().port());
 }
 
-/// The program with the kube-rs sessions, if it is built.
-pub(super) fn kube_rs(session: &str) -> Option<Command> {
-    let program = build_folder().join("kube-rs-session");
+/// A session of a program with the sessions of a client; None when the program is not built and the test is skipped.
+fn built_session(client: &str, program: PathBuf, session: &str) -> Option<Command> {
     if !program.exists() {
-        prerequisites::skip("kube-rs", &format!("{} is not built; see tests/README.md", program.display()));
+        prerequisites::skip(client, &format!("{} is not built; see tests/README.md", program.display()));
         return None;
     }
     let mut command = Command::new(program);
     command.arg(session);
     Some(command)
+}
+
+/// A session of kube-rs; None when the test is skipped.
+pub(super) fn kube_rs(session: &str) -> Option<Command> {
+    built_session("kube-rs", build_folder().join("kube-rs-session"), session)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,14 +220,7 @@ async fn kube_rs_reflector_relists_after_compaction() {
 
 /// A session of client-go; None when the test is skipped.
 pub(crate) fn client_go(session: &str) -> Option<Command> {
-    let program = prerequisites::repository().join("target/client-go/session");
-    if !program.exists() {
-        prerequisites::skip("client-go", &format!("{} is not built; see tests/README.md", program.display()));
-        return None;
-    }
-    let mut command = Command::new(program);
-    command.arg(session);
-    Some(command)
+    built_session("client-go", prerequisites::repository().join("target/client-go/session"), session)
 }
 
 /// A session of client-go whose informers prefer a streamed list; None when the test is skipped.
