@@ -122,6 +122,8 @@ struct Settings<'a> {
     /// The declarative validation.
     validator: Validator,
     rng: Arc<dyn Rng>,
+    /// The clock of everything except authentication and authorization.
+    clock: Arc<dyn Clock>,
     /// Additional kinds.
     kinds: &'a [&'static [BuiltInKind]],
     /// Cache limits.
@@ -167,6 +169,7 @@ impl Default for Settings<'_> {
             versions: CompatibilityVersions::default(),
             validator: verbs::type_table_validator(),
             rng: Arc::new(SeededRng::new(7)),
+            clock: Arc::new(SystemClock::new()),
             kinds: &[],
             limits: Limits::default(),
             request_timeout: MINUTE,
@@ -282,6 +285,11 @@ impl Server {
         Server::start_with_settings(Settings { request_timeout, ..Settings::default() }).await
     }
 
+    /// Like [`Server::start`], with feature gates and another clock.
+    pub(super) async fn start_with_clock(gates: &str, clock: Arc<dyn Clock>) -> Self {
+        Server::start_with_settings(Settings { gates, clock, ..Settings::default() }).await
+    }
+
     /// Like [`Server::start`], with plain limits of reads and writes; 0 means no limit.
     pub(super) async fn start_with_limits(reads: usize, writes: usize) -> Self {
         let request_limits = RequestLimits { server: ServerLimits { reads, writes }, is_fair: false };
@@ -336,6 +344,7 @@ impl Server {
             versions,
             validator,
             rng,
+            clock,
             kinds,
             limits,
             request_timeout,
@@ -350,7 +359,6 @@ impl Server {
             open_events,
         } = settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
-        let clock = Arc::new(SystemClock::new());
         let registry = match runtime_config {
             "" => Registry::with(&names, kinds),
             pair => Registry::with_versions(&names, &EnabledVersions::parse([pair], &names).unwrap().0),
@@ -398,12 +406,11 @@ impl Server {
         let caches = Caches::new(&cache, separate_cache);
         let backend = Arc::new(AdmissionBackend::new(&registry, caches.clone()));
         let writes = Arc::new(AdmissionWrites::default());
-        let dyn_clock: Arc<dyn Clock> = clock.clone();
         let no_addresses = Default::default();
         let (gates, _) = serving::gates::FeatureGates::parse(gates, versions.emulated).unwrap();
         let metrics = Arc::new(Metrics::default());
         let environment = Environment {
-            webhooks: admission::webhook_clients(backend.clone(), &no_addresses, &names, &dyn_clock, &rng),
+            webhooks: admission::webhook_clients(backend.clone(), &no_addresses, &names, &clock, &rng),
             metrics: Arc::new(AdmissionMetrics::new(&metrics)),
             gates: gates.clone(),
             limits: apimachinery::codec::Limits::BODY,
@@ -427,7 +434,7 @@ impl Server {
             clock: clock.clone(),
             metrics: Arc::new(ConversionMetrics::new(&metrics)),
         };
-        let forwarding = Forwarding::new(forwarding, &dyn_clock, &*rng).unwrap().into();
+        let forwarding = Forwarding::new(forwarding, &clock, &*rng).unwrap().into();
         let api_state = Arc::new(ApiState {
             names,
             clock: clock.clone(),
@@ -437,7 +444,7 @@ impl Server {
             cache,
             separate_store,
             addresses,
-            auth: auth(clock),
+            auth: auth(Arc::new(SystemClock::new())),
             admission,
             declarative_validation: DeclarativeValidation::new(&gates, validator, &metrics),
             gates,
