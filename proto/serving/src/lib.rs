@@ -36,4 +36,5 @@ pub mod service_manager;
 pub mod single_task;
 pub mod tls;
 mod trust;
+pub mod verified_stream;
 pub mod waits;

@@ -5,6 +5,8 @@
 //! Both ends speak TLS 1.3 with the protocol `h2`. The server requires a client certificate of its authority whose common
 //! name is in a list. The client verifies the server certificate against its authority and the host of the URL. Each new
 //! connection uses the newest valid files: a changed file that is invalid is logged, and the previous files stay in use.
+//! An open connection ends within [`VERIFICATION_INTERVAL`] after the newest valid files do not accept the certificate of
+//! its other end any more, or after that certificate expires.
 //!
 //! The server limits connections without a finished handshake in time and number, in total and for each peer address
 //! ([`crate::connection_limits`]). The connections of one address do not keep those of others from their handshakes.
@@ -13,6 +15,7 @@
 //!
 //! INVARIANT (full handshake): no connection resumes an earlier session, so each one is verified against the present
 //! authority and names.
+//! INVARIANT (withdrawn trust): the removal of an authority from its file ends the connections of its certificates.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,6 +25,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -38,11 +42,14 @@ use crate::handshake_signatures::verify_handshake_signatures;
 use crate::plain_http::{self, FirstByte};
 use crate::reload::Snapshot;
 use crate::trust::{Identity, SettingsError, Trust, build_root_store, parse_certificates};
+use crate::verified_stream::VerifiedStream;
 
 /// The only protocol of the connections.
 const HTTP2: &[u8] = b"h2";
 /// The longest time from an accepted connection to the end of its handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which the certificates of open connections are verified again.
+const VERIFICATION_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of connections without a finished handshake. Each holds a socket.
 const MAX_UNFINISHED: usize = 1024;
 
@@ -83,44 +90,65 @@ fn read(path: &Path) -> Result<Vec<u8>, SettingsError> {
     std::fs::read(path).map_err(|error| SettingsError(format!("{}: {error}", path.display())))
 }
 
-/// A TLS configuration that follows its files.
-struct Current<C> {
-    files: MutualTlsFiles,
-    state: Mutex<(Snapshot, Arc<C>)>,
+/// The configuration of one end, made of its files.
+struct End<C, V: ?Sized> {
+    config: Arc<C>,
+    /// Verifies the certificates of other ends.
+    verifier: Arc<V>,
 }
 
-impl<C> Current<C> {
+type ServerEnd = End<ServerConfig, dyn ClientCertVerifier>;
+type ClientEnd = End<ClientConfig, dyn ServerCertVerifier>;
+
+/// One end, which follows its files.
+struct Current<E> {
+    files: MutualTlsFiles,
+    build: Box<dyn Fn(&MutualTlsFiles) -> Result<E, SettingsError> + Send + Sync>,
+    state: Mutex<(Snapshot, Arc<E>)>,
+}
+
+impl<E> Current<E> {
     /// Reads the files with `build`.
     fn load(
         files: MutualTlsFiles,
-        build: impl FnOnce(&MutualTlsFiles) -> Result<C, SettingsError>,
-    ) -> Result<Self, SettingsError> {
+        build: impl Fn(&MutualTlsFiles) -> Result<E, SettingsError> + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, SettingsError> {
         let snapshot = files.snapshot();
-        let config = Arc::new(build(&files)?);
-        Ok(Current { files, state: Mutex::new((snapshot, config)) })
+        let end = Arc::new(build(&files)?);
+        Ok(Arc::new(Current { files, build: Box::new(build), state: Mutex::new((snapshot, end)) }))
     }
 
-    /// Returns the configuration for a new connection; reads changed files with `build`.
-    fn get(&self, build: impl FnOnce(&MutualTlsFiles) -> Result<C, SettingsError>) -> Arc<C> {
+    /// Returns the end of the newest valid files; reads changed files.
+    fn get(&self) -> Arc<E> {
         let mut state = self.state.lock();
-        let (snapshot, config) = &mut *state;
+        let (snapshot, end) = &mut *state;
         if snapshot.changed() {
-            match build(&self.files) {
+            match (self.build)(&self.files) {
                 Ok(new) => {
                     tracing::info!(certificate = %self.files.certificate.display(), "tls files reloaded");
-                    *config = Arc::new(new);
+                    *end = Arc::new(new);
                 }
                 Err(error) => tracing::error!(%error, "tls reload failed; using the previous files"),
             }
         }
-        Arc::clone(config)
+        Arc::clone(end)
     }
+}
+
+/// Returns the certificate of the other end, and the rest of its chain.
+fn chain_of_peer(
+    connection: &rustls::CommonState,
+) -> io::Result<(CertificateDer<'static>, Vec<CertificateDer<'static>>)> {
+    let chain = connection.peer_certificates().and_then(<[_]>::split_first);
+    let (leaf, rest) = chain.ok_or_else(|| io::Error::other(rustls::Error::NoCertificatesPresented))?;
+    Ok((leaf.clone(), rest.to_vec()))
 }
 
 /// The accepting end.
 pub struct MutualTlsServer {
-    current: Current<ServerConfig>,
+    current: Arc<Current<ServerEnd>>,
     names: Arc<[String]>,
+    verification_interval: Duration,
     /// Connections without a finished handshake.
     unfinished: Arc<Connections>,
     handshakes: Handshakes,
@@ -140,9 +168,15 @@ impl MutualTlsServer {
     /// A file is not readable or invalid; the text names the file.
     pub fn load(files: MutualTlsFiles, names: Vec<String>) -> Result<Self, SettingsError> {
         let names: Arc<[String]> = names.into();
-        let current = Current::load(files, |files| server_config(files, &names))?;
-        let (unfinished, handshakes) = (Connections::new(MAX_UNFINISHED), Handshakes::new());
-        Ok(MutualTlsServer { current, names, unfinished, handshakes })
+        let accepted = Arc::clone(&names);
+        let current = Current::load(files, move |files| server_end(files, &accepted))?;
+        Ok(MutualTlsServer {
+            current,
+            names,
+            verification_interval: VERIFICATION_INTERVAL,
+            unfinished: Connections::new(MAX_UNFINISHED),
+            handshakes: Handshakes::new(),
+        })
     }
 
     /// Secures an accepted connection of a peer. A client without TLS gets a sentence in plain HTTP.
@@ -151,7 +185,11 @@ impl MutualTlsServer {
     ///
     /// The client speaks no TLS 1.3, its certificate is not accepted, its handshake takes longer than
     /// [`HANDSHAKE_TIMEOUT`], or other connections need its place: [`io::ErrorKind::ResourceBusy`].
-    pub async fn accept(&self, stream: TcpStream, peer: IpAddr) -> io::Result<server::TlsStream<TcpStream>> {
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+        peer: IpAddr,
+    ) -> io::Result<VerifiedStream<server::TlsStream<TcpStream>>> {
         let too_many = || {
             let text = "too many connections are in their TLS handshake";
             io::Error::new(io::ErrorKind::ResourceBusy, text)
@@ -172,22 +210,33 @@ impl MutualTlsServer {
         }
     }
 
-    async fn complete_handshake(&self, stream: TcpStream) -> io::Result<server::TlsStream<TcpStream>> {
+    async fn complete_handshake(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<VerifiedStream<server::TlsStream<TcpStream>>> {
         if stream.first_byte().await?.is_some_and(plain_http::is_plain_http) {
             plain_http::respond(stream).await?;
             return Err(io::Error::other("the client does not use TLS; use an https URL"));
         }
-        let config = self.current.get(|files| server_config(files, &self.names));
-        TlsAcceptor::from(config).accept(stream).await
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.current.get().config));
+        let stream = acceptor.accept(stream).await?;
+        let (leaf, rest) = chain_of_peer(stream.get_ref().1)?;
+        let current = Arc::clone(&self.current);
+        let verify =
+            move || current.get().verifier.verify_client_cert(&leaf, &rest, UnixTime::now()).map(drop);
+        Ok(VerifiedStream::new(stream, self.verification_interval, Box::new(verify)))
     }
 }
 
 /// The connecting end.
-pub struct MutualTlsClient(Current<ClientConfig>);
+pub struct MutualTlsClient {
+    current: Arc<Current<ClientEnd>>,
+    verification_interval: Duration,
+}
 
 impl std::fmt::Debug for MutualTlsClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MutualTlsClient").field("files", &self.0.files).finish_non_exhaustive()
+        f.debug_struct("MutualTlsClient").field("files", &self.current.files).finish_non_exhaustive()
     }
 }
 
@@ -198,7 +247,8 @@ impl MutualTlsClient {
     ///
     /// A file is not readable or invalid; the text names the file.
     pub fn load(files: MutualTlsFiles) -> Result<Self, SettingsError> {
-        Ok(MutualTlsClient(Current::load(files, client_config)?))
+        let current = Current::load(files, client_end)?;
+        Ok(MutualTlsClient { current, verification_interval: VERIFICATION_INTERVAL })
     }
 
     /// Secures a connection to a host: a DNS name or an address, which the certificate of the server must have.
@@ -209,9 +259,21 @@ impl MutualTlsClient {
     /// # Errors
     ///
     /// The host is no name, or the handshake fails.
-    pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
+    pub async fn connect(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> io::Result<VerifiedStream<client::TlsStream<TcpStream>>> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        TlsConnector::from(self.0.get(client_config)).connect(name, stream).await
+        let connector = TlsConnector::from(Arc::clone(&self.current.get().config));
+        let stream = connector.connect(name.clone(), stream).await?;
+        let (leaf, rest) = chain_of_peer(stream.get_ref().1)?;
+        let current = Arc::clone(&self.current);
+        let verify = move || {
+            let end = current.get();
+            end.verifier.verify_server_cert(&leaf, &rest, &name, &[], UnixTime::now()).map(drop)
+        };
+        Ok(VerifiedStream::new(stream, self.verification_interval, Box::new(verify)))
     }
 }
 
@@ -219,25 +281,26 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-fn server_config(files: &MutualTlsFiles, names: &Arc<[String]>) -> Result<ServerConfig, SettingsError> {
+fn server_end(files: &MutualTlsFiles, names: &Arc<[String]>) -> Result<ServerEnd, SettingsError> {
     let (provider, identity) = (provider(), files.identity()?);
     let roots = build_root_store(&files.authorities()?).map_err(|error| files.invalid_authority(&error))?;
     let chain = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .build()
         .map_err(|error| files.invalid_authority(&error))?;
-    let verifier = NamedClients { chain, names: Arc::clone(names), provider: Arc::clone(&provider) };
+    let verifier: Arc<dyn ClientCertVerifier> =
+        Arc::new(NamedClients { chain, names: Arc::clone(names), provider: Arc::clone(&provider) });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| SettingsError(error.to_string()))?
-        .with_client_cert_verifier(Arc::new(verifier))
+        .with_client_cert_verifier(Arc::clone(&verifier))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.certified_key())));
     config.alpn_protocols = vec![HTTP2.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(config)
+    Ok(End { config: Arc::new(config), verifier })
 }
 
-fn client_config(files: &MutualTlsFiles) -> Result<ClientConfig, SettingsError> {
+fn client_end(files: &MutualTlsFiles) -> Result<ClientEnd, SettingsError> {
     let identity = files.identity()?;
     let verifier = Trust::Authorities(files.authorities()?)
         .build_verifier()
@@ -246,12 +309,12 @@ fn client_config(files: &MutualTlsFiles) -> Result<ClientConfig, SettingsError> 
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| SettingsError(error.to_string()))?
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
+        .with_custom_certificate_verifier(Arc::clone(&verifier))
         .with_no_client_auth();
     identity.configure(&mut config);
     config.alpn_protocols = vec![HTTP2.to_vec()];
     config.resumption = Resumption::disabled();
-    Ok(config)
+    Ok(End { config: Arc::new(config), verifier })
 }
 
 /// Verifier of client certificates: the chain leads to the authority, and the common name is in the list.

@@ -108,14 +108,19 @@ async fn client_without_certificate_is_rejected() {
     let issuer = Issuer::new(&dir, "ca");
     let server = MutualTlsServer::load(issuer.server(&dir, "127.0.0.1"), vec!["apid".to_owned()]).unwrap();
     let files = issuer.client(&dir, "apid");
-    let mut config = client_config(&files).unwrap();
-    config.client_auth_cert_resolver = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth()
-        .client_auth_cert_resolver;
-    let client = MutualTlsClient(Current::load(files, |_| Ok(config)).unwrap());
+    let without_certificate = |files: &MutualTlsFiles| {
+        let end = client_end(files)?;
+        let mut config = ClientConfig::clone(&end.config);
+        config.client_auth_cert_resolver = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth()
+            .client_auth_cert_resolver;
+        Ok(End { config: Arc::new(config), ..end })
+    };
+    let current = Current::load(files, without_certificate).unwrap();
+    let client = MutualTlsClient { current, verification_interval: VERIFICATION_INTERVAL };
     let [accepting, connecting] = exchange(&server, Some(&client)).await.unwrap_err();
     assert!(connecting.contains("CertificateRequired"), "{accepting}; {connecting}");
 }
@@ -152,4 +157,91 @@ async fn changed_files_serve_new_connections_and_invalid_files_do_not() {
     issuer.server(&dir, "127.0.0.9");
     let [_, connecting] = exchange(&server, Some(&client)).await.unwrap_err();
     assert!(connecting.contains("certificate"), "{connecting}");
+}
+
+/// Both ends of an open connection, which verify each other often. Each end has a bundle of its own.
+struct Open {
+    server: VerifiedStream<server::TlsStream<TcpStream>>,
+    client: VerifiedStream<client::TlsStream<TcpStream>>,
+    server_bundle: PathBuf,
+    client_bundle: PathBuf,
+}
+
+impl Open {
+    /// The interval of the verification in these tests.
+    const INTERVAL: Duration = Duration::from_millis(20);
+
+    /// Connects ends whose bundles have the authority of `issuer`; the certificate of the client is `client`.
+    async fn new(dir: &TempDir, issuer: &Issuer, client: MutualTlsFiles) -> Self {
+        let bundle = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::copy(&issuer.file, &path).unwrap();
+            path
+        };
+        let (server_bundle, client_bundle) = (bundle("server-bundle"), bundle("client-bundle"));
+        let files = MutualTlsFiles { authority: server_bundle.clone(), ..issuer.server(dir, "127.0.0.1") };
+        let mut server = MutualTlsServer::load(files, vec!["apid".to_owned()]).unwrap();
+        let files = MutualTlsFiles { authority: client_bundle.clone(), ..client };
+        let mut client = MutualTlsClient::load(files).unwrap();
+        (server.verification_interval, client.verification_interval) = (Self::INTERVAL, Self::INTERVAL);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let accept = async {
+            let (stream, peer) = listener.accept().await?;
+            server.accept(stream, peer.ip()).await
+        };
+        let (server, client) = tokio::try_join!(accept, client.connect("127.0.0.1", stream)).unwrap();
+        Open { server, client, server_bundle, client_bundle }
+    }
+
+    /// Whether both ends still wait for bytes after many verifications.
+    async fn is_open(&mut self) -> bool {
+        let either = async {
+            tokio::select! {
+                result = self.server.read_u8() => result,
+                result = self.client.read_u8() => result,
+            }
+        };
+        tokio::time::timeout(Self::INTERVAL * 20, either).await.is_err()
+    }
+}
+
+/// Waits for the end of a connection by its verification.
+async fn assert_refused(stream: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin)) {
+    let read = tokio::time::timeout(Duration::from_secs(60), stream.read_u8()).await.unwrap();
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+    assert_eq!(stream.write_u8(1).await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+}
+
+#[tokio::test]
+async fn open_connection_ends_when_an_end_removes_the_authority_of_the_other() {
+    for removed_by_server in [true, false] {
+        let (dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (issuer, other) = (Issuer::new(&dir, "ca"), Issuer::new(&other_dir, "other"));
+        let mut open = Open::new(&dir, &issuer, issuer.client(&dir, "apid")).await;
+        let bundle = if removed_by_server { &open.server_bundle } else { &open.client_bundle }.clone();
+        let [old, new] = [&issuer, &other].map(|issuer| std::fs::read(&issuer.file).unwrap());
+        std::fs::write(&bundle, [&new[..], &old].concat()).unwrap();
+        assert!(open.is_open().await, "both authorities are accepted");
+        std::fs::write(&bundle, "no certificate").unwrap();
+        assert!(open.is_open().await, "an invalid file changes nothing");
+        std::fs::write(&bundle, new).unwrap();
+        if removed_by_server {
+            assert_refused(&mut open.server).await;
+        } else {
+            assert_refused(&mut open.client).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn open_connection_ends_when_the_certificate_of_the_client_expires() {
+    let dir = tempfile::tempdir().unwrap();
+    let issuer = Issuer::new(&dir, "ca");
+    let validity = Duration::from_secs(3);
+    let pair = issuer.authority.client("apid", &[], validity, SystemClock::new().now()).unwrap();
+    let begin = tokio::time::Instant::now();
+    let mut open = Open::new(&dir, &issuer, issuer.write(&dir, "short", &pair)).await;
+    assert_refused(&mut open.server).await;
+    assert!(begin.elapsed() > Duration::from_secs(1), "{:?}", begin.elapsed());
 }
