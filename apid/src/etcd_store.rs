@@ -12,6 +12,7 @@ use rustls_pki_types::ServerName;
 use serving::client::{Identity as ClientIdentity, Trust};
 use serving::metrics::Stability::Alpha;
 use serving::metrics::{Counters, Definition, Gauges, Histograms, Metrics};
+use storage::cache::{Cache, Decode};
 use storage::engine::etcd::{
     Connection, EtcdStore, KeyMap as _, LeaseOptions, Lifetime, OpenError, Options, Telemetry, Tls,
 };
@@ -54,15 +55,18 @@ pub(crate) fn end_process() -> OnGap {
     })
 }
 
-/// Lets the process go on without the cluster of Events when its changes are lost.
-pub(crate) fn go_on_without_events() -> OnGap {
-    Arc::new(|reason| {
+/// Lets the process go on without the cluster of Events when its changes are lost: open watches of Events, whose key prefix
+/// in the cache is given, end.
+pub(crate) fn go_on_without_events<D: Decode>(cache: &Arc<Cache<D>>, key_prefix: &str) -> OnGap {
+    let (cache, key_prefix) = (Arc::clone(cache), key_prefix.to_owned());
+    Arc::new(move |reason| {
         tracing::error!(
             reason,
             flag = "--etcd-servers-overrides",
             "changes of the etcd cluster of Events are lost; requests for Events get 503 until this server starts again: \
              restart it"
         );
+        cache.unregister(&key_prefix);
     })
 }
 
@@ -234,5 +238,37 @@ impl Telemetry for EtcdMetrics {
     fn lease_objects(&self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.lease_objects.get_or_create(&Vec::new()).observe(f64::from(count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use storage::Store;
+    use storage::cache::{DecodeError, Limits};
+    use storage::engine::memory::MemoryStore;
+
+    use super::*;
+
+    struct Undecoded;
+
+    impl Decode for Undecoded {
+        type Entry = ();
+
+        fn decode(&self, _key: &str, _value: &Bytes) -> Result<(), DecodeError> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn watches_of_events_end_when_their_cluster_is_lost() {
+        let cache = Arc::new(Cache::new(Limits::default()));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
+        cache.attach(&store);
+        let events = cache.resource("/events/", Undecoded);
+        let (_, mut watcher) = events.snapshot_and_watch("/events/").await.unwrap();
+        go_on_without_events(&cache, "/events/")("the cluster was wiped");
+        let end = tokio::time::timeout(Duration::from_secs(60), watcher.next()).await.unwrap();
+        assert!(end.is_err());
     }
 }

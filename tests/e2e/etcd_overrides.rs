@@ -143,6 +143,8 @@ async fn requests_for_other_objects_go_on_while_the_cluster_of_events_is_down() 
     for number in 0..20 {
         admin.post(EVENTS, &event(&format!("lost-{number}"))).await.expect(201);
     }
+    let list = admin.get(EVENTS).await.expect(200);
+    let mut watch = admin.watch(&format!("{EVENTS}?watch=1&resourceVersion={}", version(&list))).await;
     events.kill();
     events.restart_empty();
     for endpoint in ["/livez?verbose", "/readyz?verbose"] {
@@ -151,6 +153,7 @@ async fn requests_for_other_objects_go_on_while_the_cluster_of_events_is_down() 
         })
         .await;
     }
+    assert_eq!(watch.next().await, None, "an open watch of Events ends");
     for _ in 0..30 {
         assert_eq!(admin.post(EVENTS, &event("late")).await.status, 503);
         assert_eq!(admin.get(EVENTS).await.status, 503);

@@ -161,9 +161,9 @@ pub(super) async fn open_stores(
         }
     };
     let separate = match (&cluster, caches.separate()) {
-        (Some(cluster), Some((_, cache))) => {
+        (Some(cluster), Some((key_prefix, cache))) => {
             let observer = Arc::clone(cache) as Arc<dyn storage::Observer>;
-            let on_gap = etcd_store::go_on_without_events();
+            let on_gap = etcd_store::go_on_without_events(cache, key_prefix);
             let opened = cluster.open(etcd.event_servers(names), observer, on_gap).await;
             let store = opened.map_err(|error| ProcessError::SeparateStore(Box::new(error)))?;
             cache.attach(&store);
