@@ -23,7 +23,6 @@
 //! request to authd.
 
 use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -352,17 +351,24 @@ impl Observer for PolicyRevisions {
     }
 }
 
+/// The hash of names. It is random, so that nobody can choose names that share a slot with others. It is fixed in tests, where
+/// two names could share a slot by accident.
+#[cfg(not(test))]
+type NameHash = std::hash::RandomState;
+#[cfg(test)]
+type NameHash = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+
 /// Fixed-size table of the revisions of namespaces or nodes, indexed by the hash of the name.
 struct Slots {
     values: Box<[AtomicU64]>,
-    hash: RandomState,
+    hash: NameHash,
 }
 
 impl Slots {
     fn new() -> Self {
         Slots {
             values: std::iter::repeat_with(|| AtomicU64::new(0)).take(SLOTS).collect(),
-            hash: RandomState::new(),
+            hash: NameHash::default(),
         }
     }
 
