@@ -100,10 +100,13 @@ struct End<C, V: ?Sized> {
 type ServerEnd = End<ServerConfig, dyn ClientCertVerifier>;
 type ClientEnd = End<ClientConfig, dyn ServerCertVerifier>;
 
+/// Makes an end of its files.
+type BuildEnd<E> = dyn Fn(&MutualTlsFiles) -> Result<E, SettingsError> + Send + Sync;
+
 /// One end, which follows its files.
 struct Current<E> {
     files: MutualTlsFiles,
-    build: Box<dyn Fn(&MutualTlsFiles) -> Result<E, SettingsError> + Send + Sync>,
+    build: Box<BuildEnd<E>>,
     state: Mutex<(Snapshot, Arc<E>)>,
 }
 
