@@ -150,7 +150,6 @@ fn chain_of_peer(
 /// The accepting end.
 pub struct MutualTlsServer {
     current: Arc<Current<ServerEnd>>,
-    names: Arc<[String]>,
     verification_interval: Duration,
     /// Connections without a finished handshake.
     unfinished: Arc<Connections>,
@@ -159,7 +158,7 @@ pub struct MutualTlsServer {
 
 impl std::fmt::Debug for MutualTlsServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MutualTlsServer").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("MutualTlsServer").field("files", &self.current.files).finish_non_exhaustive()
     }
 }
 
@@ -171,11 +170,9 @@ impl MutualTlsServer {
     /// A file is not readable or invalid; the text names the file.
     pub fn load(files: MutualTlsFiles, names: Vec<String>) -> Result<Self, SettingsError> {
         let names: Arc<[String]> = names.into();
-        let accepted = Arc::clone(&names);
-        let current = Current::load(files, move |files| server_end(files, &accepted))?;
+        let current = Current::load(files, move |files| server_end(files, &names))?;
         Ok(MutualTlsServer {
             current,
-            names,
             verification_interval: VERIFICATION_INTERVAL,
             unfinished: Connections::new(MAX_UNFINISHED),
             handshakes: Handshakes::new(),

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 /// Verifies the certificate of the other end against the newest files.
 type Verify = Box<dyn Fn() -> Result<(), rustls::Error> + Send>;
@@ -32,9 +32,9 @@ impl<S> std::fmt::Debug for VerifiedStream<S> {
 }
 
 impl<S> VerifiedStream<S> {
-    /// Verifies the other end of `stream` with `verify` at once and then at each interval.
+    /// Verifies the other end of `stream` with `verify` at each interval from now on; the handshake has just verified it.
     pub(crate) fn new(stream: S, interval: Duration, verify: Verify) -> Self {
-        let mut interval = tokio::time::interval(interval);
+        let mut interval = tokio::time::interval_at(Instant::now() + interval, interval);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         VerifiedStream { stream, interval, verify, is_refused: false }
     }
