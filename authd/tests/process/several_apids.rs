@@ -140,6 +140,25 @@ async fn only_accepted_certificates_reach_a_shared_authd() {
 }
 
 #[tokio::test]
+async fn open_connection_of_an_apid_ends_when_its_ca_is_removed() {
+    let (certificates, foreign) = (Certificates::new("ca"), Certificates::new("foreign"));
+    let (_authd, port) = start(&certificates).await;
+    // The apid goes on to trust authd.
+    let ca_of_authd = certificates.path("ca-of-authd.crt");
+    std::fs::copy(certificates.path("ca.crt"), &ca_of_authd).unwrap();
+    let channel = connect(port, &Arc::new(certificates.client("apid", &ca_of_authd))).await.unwrap();
+    let mut health = HealthClient::new(channel);
+    health.check(HealthCheckRequest::default()).await.unwrap();
+    std::fs::copy(foreign.path("ca.crt"), certificates.path("ca.crt")).unwrap();
+    let refused = async {
+        while health.check(HealthCheckRequest::default()).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(LONG, refused).await.expect("the open connection ends");
+}
+
+#[tokio::test]
 async fn apids_of_a_shared_authd_have_separate_mirrors() {
     let certificates = Certificates::new("ca");
     let (_authd, port) = start(&certificates).await;
