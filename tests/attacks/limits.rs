@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Factor of the time limits for programs of the dev profile.
 ///
-/// They have `opt-level = 1` and assertions, and often run beside builds.
+/// They have assertions, at most `opt-level = 1`, and often run beside builds.
 const DEV_FACTOR: u32 = 8;
 
 /// Memory in MiB that both processes may use in addition to the data set.
