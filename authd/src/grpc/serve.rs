@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`serve`] accepts connections until its future is dropped; connections last until apid closes them or the
-//! process ends. Connections use HTTP/2 with prior knowledge. The headers of every response carry the identity
+//! [`serve`] accepts connections until its future is dropped; connections last until apid closes them, the process
+//! ends, or the certificate of apid is not accepted any more. Connections use HTTP/2 with prior knowledge. The headers of every response carry the identity
 //! of the process ([`authproto::peer`]).
 //!
 //! Connections on TCP have mutual TLS, with limits for connections without a finished handshake

@@ -156,6 +156,8 @@ async fn open_connection_of_an_apid_ends_when_its_ca_is_removed() {
         }
     };
     tokio::time::timeout(LONG, refused).await.expect("the open connection ends");
+    check(port, certificates.client("apid", &ca_of_authd)).await.unwrap_err();
+    check(port, foreign.client("apid", &ca_of_authd)).await.expect("authd serves clients of the new CA");
 }
 
 #[tokio::test]

@@ -4,9 +4,10 @@
 //!
 //! Both ends speak TLS 1.3 with the protocol `h2`. The server requires a client certificate of its authority whose common
 //! name is in a list. The client verifies the server certificate against its authority and the host of the URL. Each new
-//! connection uses the newest valid files: a changed file that is invalid is logged, and the previous files stay in use.
-//! An open connection ends within [`VERIFICATION_INTERVAL`] after the newest valid files do not accept the certificate of
-//! its other end any more, or after that certificate expires.
+//! connection uses the newest valid files. A changed file that is invalid is logged, its previous content stays in use, and it is
+//! read again at each use until it is valid; the bundle of authorities does not depend on the certificate and the key of this
+//! end. An open connection ends within [`VERIFICATION_INTERVAL`] after the newest valid bundle does not accept the certificate
+//! of its other end any more, or after that certificate expires.
 //!
 //! The server limits connections without a finished handshake in time and number, in total and for each peer address
 //! ([`crate::connection_limits`]). The connections of one address do not keep those of others from their handshakes.
@@ -15,7 +16,8 @@
 //!
 //! INVARIANT (full handshake): no connection resumes an earlier session, so each one is verified against the present
 //! authority and names.
-//! INVARIANT (withdrawn trust): the removal of an authority from its file ends the connections of its certificates.
+//! INVARIANT (withdrawn trust): the removal of an authority from its file ends the connections of its certificates, if the file
+//! stays valid and not empty.
 
 use std::io;
 use std::net::IpAddr;
@@ -78,11 +80,10 @@ impl MutualTlsFiles {
 
     /// Reads the certificates of the authority.
     fn authorities(&self) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
-        parse_certificates(&read(&self.authority)?).map_err(|error| self.invalid_authority(&error))
-    }
-
-    fn invalid_authority(&self, error: &dyn std::fmt::Display) -> SettingsError {
-        SettingsError(format!("{}: {error}", self.authority.display()))
+        let invalid = |error: SettingsError| SettingsError(format!("{}: {error}", self.authority.display()));
+        let authorities = parse_certificates(&read(&self.authority)?).map_err(invalid)?;
+        build_root_store(&authorities).map_err(invalid)?;
+        Ok(authorities)
     }
 }
 
@@ -100,41 +101,75 @@ struct End<C, V: ?Sized> {
 type ServerEnd = End<ServerConfig, dyn ClientCertVerifier>;
 type ClientEnd = End<ClientConfig, dyn ServerCertVerifier>;
 
-/// Makes an end of its files.
-type BuildEnd<E> = dyn Fn(&MutualTlsFiles) -> Result<E, SettingsError> + Send + Sync;
+/// The newest valid content of the files.
+#[derive(Clone)]
+struct Content {
+    identity: Identity,
+    authorities: Vec<CertificateDer<'static>>,
+}
+
+/// Makes an end of the content of its files.
+type BuildEnd<E> = dyn Fn(&Content) -> Result<E, SettingsError> + Send + Sync;
 
 /// One end, which follows its files.
 struct Current<E> {
     files: MutualTlsFiles,
     build: Box<BuildEnd<E>>,
-    state: Mutex<(Snapshot, Arc<E>)>,
+    state: Mutex<State<E>>,
+}
+
+struct State<E> {
+    snapshot: Snapshot,
+    content: Content,
+    end: Arc<E>,
+    /// The problem of the newest files; empty when they are in use.
+    problem: String,
 }
 
 impl<E> Current<E> {
     /// Reads the files with `build`.
     fn load(
         files: MutualTlsFiles,
-        build: impl Fn(&MutualTlsFiles) -> Result<E, SettingsError> + Send + Sync + 'static,
+        build: impl Fn(&Content) -> Result<E, SettingsError> + Send + Sync + 'static,
     ) -> Result<Arc<Self>, SettingsError> {
         let snapshot = files.snapshot();
-        let end = Arc::new(build(&files)?);
-        Ok(Arc::new(Current { files, build: Box::new(build), state: Mutex::new((snapshot, end)) }))
+        let content = Content { identity: files.identity()?, authorities: files.authorities()? };
+        let end = Arc::new(build(&content)?);
+        let state = Mutex::new(State { snapshot, content, end, problem: String::new() });
+        Ok(Arc::new(Current { files, build: Box::new(build), state }))
     }
 
-    /// Returns the end of the newest valid files; reads changed files.
+    /// Returns the end of the newest valid files; reads changed files, and files with a problem.
     fn get(&self) -> Arc<E> {
         let mut state = self.state.lock();
-        let (snapshot, end) = &mut *state;
-        if snapshot.changed() {
-            match (self.build)(&self.files) {
-                Ok(new) => {
-                    tracing::info!(certificate = %self.files.certificate.display(), "tls files reloaded");
-                    *end = Arc::new(new);
-                }
-                Err(error) => tracing::error!(%error, "tls reload failed; using the previous files"),
+        if state.snapshot.changed() || !state.problem.is_empty() {
+            let problem = self.reload(&mut state).map_or_else(|error| error.to_string(), |()| String::new());
+            if problem.is_empty() {
+                tracing::info!(certificate = %self.files.certificate.display(), "tls files reloaded");
+            } else if problem != state.problem {
+                tracing::error!(error = problem, "tls reload failed; using the previous content");
             }
+            state.problem = problem;
         }
-        Arc::clone(end)
+        Arc::clone(&state.end)
+    }
+
+    /// Takes the content of the valid files.
+    ///
+    /// # Errors
+    ///
+    /// The problems of the invalid files.
+    fn reload(&self, state: &mut State<E>) -> Result<(), SettingsError> {
+        let (identity, authorities) = (self.files.identity(), self.files.authorities());
+        let problems = [identity.as_ref().err(), authorities.as_ref().err()];
+        let problems: Vec<String> = problems.into_iter().flatten().map(SettingsError::to_string).collect();
+        let content = Content {
+            identity: identity.unwrap_or_else(|_| state.content.identity.clone()),
+            authorities: authorities.unwrap_or_else(|_| state.content.authorities.clone()),
+        };
+        state.end = Arc::new((self.build)(&content)?);
+        state.content = content;
+        if problems.is_empty() { Ok(()) } else { Err(SettingsError(problems.join("; "))) }
     }
 }
 
@@ -170,7 +205,7 @@ impl MutualTlsServer {
     /// A file is not readable or invalid; the text names the file.
     pub fn load(files: MutualTlsFiles, names: Vec<String>) -> Result<Self, SettingsError> {
         let names: Arc<[String]> = names.into();
-        let current = Current::load(files, move |files| server_end(files, &names))?;
+        let current = Current::load(files, move |content| server_end(content, &names))?;
         Ok(MutualTlsServer {
             current,
             verification_interval: VERIFICATION_INTERVAL,
@@ -199,7 +234,7 @@ impl MutualTlsServer {
         let handshake = async {
             let mut permit = self.handshakes.acquire(Some(peer)).await;
             tokio::select! {
-                result = self.complete_handshake(stream) => result,
+                result = self.complete_handshake(stream, peer) => result,
                 () = permit.wait_until_cut() => Err(too_many()),
             }
         };
@@ -213,6 +248,7 @@ impl MutualTlsServer {
     async fn complete_handshake(
         &self,
         stream: TcpStream,
+        peer: IpAddr,
     ) -> io::Result<VerifiedStream<server::TlsStream<TcpStream>>> {
         if stream.first_byte().await?.is_some_and(plain_http::is_plain_http) {
             plain_http::respond(stream).await?;
@@ -224,7 +260,7 @@ impl MutualTlsServer {
         let current = Arc::clone(&self.current);
         let verify =
             move || current.get().verifier.verify_client_cert(&leaf, &rest, UnixTime::now()).map(drop);
-        Ok(VerifiedStream::new(stream, self.verification_interval, Box::new(verify)))
+        Ok(VerifiedStream::new(stream, peer.to_string(), self.verification_interval, Box::new(verify)))
     }
 }
 
@@ -273,7 +309,7 @@ impl MutualTlsClient {
             let end = current.get();
             end.verifier.verify_server_cert(&leaf, &rest, &name, &[], UnixTime::now()).map(drop)
         };
-        Ok(VerifiedStream::new(stream, self.verification_interval, Box::new(verify)))
+        Ok(VerifiedStream::new(stream, host.to_owned(), self.verification_interval, Box::new(verify)))
     }
 }
 
@@ -281,37 +317,34 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-fn server_end(files: &MutualTlsFiles, names: &Arc<[String]>) -> Result<ServerEnd, SettingsError> {
-    let (provider, identity) = (provider(), files.identity()?);
-    let roots = build_root_store(&files.authorities()?).map_err(|error| files.invalid_authority(&error))?;
+fn server_end(content: &Content, names: &Arc<[String]>) -> Result<ServerEnd, SettingsError> {
+    let provider = provider();
+    let roots = build_root_store(&content.authorities)?;
     let chain = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .build()
-        .map_err(|error| files.invalid_authority(&error))?;
+        .map_err(|error| SettingsError(error.to_string()))?;
     let verifier: Arc<dyn ClientCertVerifier> =
         Arc::new(NamedClients { chain, names: Arc::clone(names), provider: Arc::clone(&provider) });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| SettingsError(error.to_string()))?
         .with_client_cert_verifier(Arc::clone(&verifier))
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.certified_key())));
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(content.identity.certified_key())));
     config.alpn_protocols = vec![HTTP2.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(End { config: Arc::new(config), verifier })
 }
 
-fn client_end(files: &MutualTlsFiles) -> Result<ClientEnd, SettingsError> {
-    let identity = files.identity()?;
-    let verifier = Trust::Authorities(files.authorities()?)
-        .build_verifier()
-        .map_err(|error| files.invalid_authority(&error))?;
+fn client_end(content: &Content) -> Result<ClientEnd, SettingsError> {
+    let verifier = Trust::Authorities(content.authorities.clone()).build_verifier()?;
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| SettingsError(error.to_string()))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(&verifier))
         .with_no_client_auth();
-    identity.configure(&mut config);
+    content.identity.configure(&mut config);
     config.alpn_protocols = vec![HTTP2.to_vec()];
     config.resumption = Resumption::disabled();
     Ok(End { config: Arc::new(config), verifier })

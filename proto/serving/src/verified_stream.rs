@@ -3,8 +3,10 @@
 //! # Contract
 //!
 //! A handshake verifies the certificate once, but a connection between processes of an installation lasts for months. The
-//! stream therefore verifies the certificate again at an interval, while a reader waits. After a failed verification all
-//! reads and writes fail.
+//! stream therefore verifies the certificate again at an interval, while a reader or a writer waits. After a failed
+//! verification all reads and writes fail.
+//!
+//! One task reads and writes a stream: the end of an interval wakes the task that has polled the stream last.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::{Interval, MissedTickBehavior};
 
 /// Verifies the certificate of the other end against the newest files.
 type Verify = Box<dyn Fn() -> Result<(), rustls::Error> + Send>;
@@ -20,6 +22,8 @@ type Verify = Box<dyn Fn() -> Result<(), rustls::Error> + Send>;
 /// A stream with the verification of its other end.
 pub struct VerifiedStream<S> {
     stream: S,
+    /// The name of the other end in the log.
+    peer: String,
     interval: Interval,
     verify: Verify,
     is_refused: bool,
@@ -32,11 +36,12 @@ impl<S> std::fmt::Debug for VerifiedStream<S> {
 }
 
 impl<S> VerifiedStream<S> {
-    /// Verifies the other end of `stream` with `verify` at each interval from now on; the handshake has just verified it.
-    pub(crate) fn new(stream: S, interval: Duration, verify: Verify) -> Self {
-        let mut interval = tokio::time::interval_at(Instant::now() + interval, interval);
+    /// Verifies the other end of `stream` with `verify` at its first use, because the files may have changed during the
+    /// handshake, and then at each interval.
+    pub(crate) fn new(stream: S, peer: String, interval: Duration, verify: Verify) -> Self {
+        let mut interval = tokio::time::interval(interval);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        VerifiedStream { stream, interval, verify, is_refused: false }
+        VerifiedStream { stream, peer, interval, verify, is_refused: false }
     }
 
     /// Verifies the other end if it is time for this.
@@ -44,13 +49,10 @@ impl<S> VerifiedStream<S> {
         while !self.is_refused && self.interval.poll_tick(context).is_ready() {
             if let Err(error) = (self.verify)() {
                 self.is_refused = true;
-                tracing::warn!(%error, "connection ended: the certificate of its other end is not accepted any more");
+                let peer = &self.peer;
+                tracing::warn!(peer, %error, "connection ended: the certificate of its other end is not accepted any more");
             }
         }
-        self.check_accepted()
-    }
-
-    fn check_accepted(&self) -> io::Result<()> {
         if self.is_refused {
             let text = "the certificate of the other end is not accepted any more";
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, text));
@@ -76,7 +78,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for VerifiedStream<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.check_accepted()?;
+        self.poll_verification(context)?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -85,7 +87,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for VerifiedStream<S> {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.check_accepted()?;
+        self.poll_verification(context)?;
         Pin::new(&mut self.stream).poll_write_vectored(context, parts)
     }
 
@@ -94,7 +96,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for VerifiedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check_accepted()?;
+        self.poll_verification(context)?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
