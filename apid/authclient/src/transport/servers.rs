@@ -3,8 +3,9 @@
 //! # Contract
 //!
 //! apid uses one authd at a time for all streams and calls, and begins with the first of the list. apid goes on to the next
-//! authd, after the last one to the first, in two cases: the decision stream ends, or authd cannot decide for longer than
-//! [`FIRST_PATIENCE`] ([`Servers::leave_unusable`]). The second case covers an authd that rejects the mirror or never gets ready.
+//! authd, after the last one to the first, in two cases: the decision stream ends and cannot be opened again, or authd cannot
+//! decide for longer than [`FIRST_PATIENCE`] ([`Servers::leave_unusable`]). The second case covers an authd that rejects the
+//! mirror or never gets ready. A stream can also end with the certificate of its connection: authd gets the next stream too.
 //! apid stays with an authd that can decide: a return to an earlier one would end all caches and watches.
 //!
 //! A change of the authd is a change of the process: cached responses and identities of the earlier authd end as after a

@@ -12,7 +12,7 @@
 //! connection and one task, which writes the requests, reads the responses and wakes the waiting callers
 //! (see [`serving::single_task`]). The stream serves requests only after its response headers have shown the
 //! names and the protocol of apid. A response of any other call must come from the same process. When the stream
-//! breaks, all pending requests fail at once; with several authds, each request goes once more to the next authd. The
+//! breaks, all pending requests fail at once; with several authds, each request is sent once more. The
 //! response to a request whose future was dropped is discarded. All other gRPC calls share a second connection.
 
 use std::collections::HashMap;
@@ -41,6 +41,7 @@ use serving::backoff::Backoff;
 use serving::single_task::{Spawner, run_as_single_task};
 use serving::waits::wait_for_process;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic::service::interceptor::InterceptedService;
@@ -71,6 +72,9 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Dur
 /// The pauses before a connection to the next of several authds: all of them may be gone for long.
 const BACKOFF_OF_SEVERAL: Backoff =
     Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(500) };
+/// The time after which the end of a stream is first taken for the end of its connection, not of authd. An authd whose streams
+/// end sooner, one after the other, is left.
+pub(crate) const PROVEN: Duration = Duration::from_secs(1);
 /// The pause after a mismatch with authd: each attempt fails until the flags of a process change.
 const REJECTED_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum size of a message in bytes: the size of a review with the largest request body, and a margin.
@@ -98,6 +102,7 @@ struct OpenStream {
     channel: NamedChannel,
     /// The process that serves the stream.
     instance: Arc<str>,
+    since: Instant,
 }
 
 /// The requests that have no response yet, by id.
@@ -166,7 +171,7 @@ impl Client {
         }
     }
 
-    /// Sends a request. With several authds, the next authd gets the request when the stream ends before the response.
+    /// Sends a request. With several authds, sends it once more when the stream ends before the response.
     async fn send(&self, request_id: &str, query: Query) -> Result<DecideResponse, AuthdError> {
         if !self.servers.has_others() {
             return self.send_once(request_id, query).await;
@@ -362,7 +367,10 @@ async fn keep_open(
         let stream = run_stream(servers, position, expected, connection, open, &mut attempts);
         let unreachable = |reason: &str| AuthdProblem::Unreachable(reason.to_owned());
         let end = AssertUnwindSafe(stream).catch_unwind().await;
-        if !matches!(end, Ok(Ok(StreamEnd::Stale))) {
+        let ended = open.send_replace(None);
+        // The certificate of a connection can expire while authd has a new one: the next attempt shows whether authd is gone.
+        let is_proven = ended.as_ref().is_some_and(|stream| stream.since.elapsed() >= PROVEN);
+        if !is_proven && !matches!(end, Ok(Ok(StreamEnd::Stale))) {
             let _ = servers.leave(position);
         }
         let problem = match end {
@@ -373,8 +381,8 @@ async fn keep_open(
             Ok(Err(problem)) => problem,
             Err(_panic) => unreachable("the task of the connection to authd panicked"),
         };
-        if let Some(open) = open.send_replace(None) {
-            open.pending.close();
+        if let Some(stream) = ended {
+            stream.pending.close();
         }
         if matches!(problem, AuthdProblem::Mismatched(_)) && servers.selected() == position {
             attempts.record_rejection();
@@ -464,9 +472,9 @@ async fn run_connection(
         let response = client.stream(ReceiverStream::new(outgoing)).await.map_err(rejected)?;
         let instance = expected.instance(response.metadata())?;
         let mut responses = response.into_inner();
-        let pending = Arc::new(PendingRequests::new());
+        let (pending, since) = (Arc::new(PendingRequests::new()), Instant::now());
         connection.set_decisions_open(&instance);
-        open.send_replace(Some(OpenStream { requests, pending: pending.clone(), channel, instance }));
+        open.send_replace(Some(OpenStream { requests, pending: pending.clone(), channel, instance, since }));
         attempts.reset();
         tracing::info!(authd = %server, "decision stream to authd opened");
         let broken = |status: tonic::Status| AuthdProblem::Unreachable(status.message().to_owned());
