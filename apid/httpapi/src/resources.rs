@@ -55,7 +55,7 @@ pub(super) async fn handle(
     let result = match (resource.storage, context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
             match handle_stored(context, &context.kinds, authorized, collection, body, &recorder).await {
-                Err(status) if collection.items.is_retired() && is_repeatable(context) => {
+                Err(status) if is_replaced(collection) && is_repeatable(context) => {
                     Box::pin(repeat(context, authorized, status, body, &recorder)).await
                 }
                 result => result,
@@ -75,9 +75,9 @@ fn has_other_scope(context: &RequestContext, resource: &Kind, verb: &str) -> boo
 }
 
 /// Maximum number of repetitions when the definition of a custom kind changes during a request.
-const MAX_REPETITIONS: usize = 50;
+pub(crate) const MAX_REPETITIONS: usize = 50;
 /// Pause before a repetition.
-const REPETITION_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const REPETITION_PAUSE: Duration = Duration::from_millis(10);
 
 fn is_read(context: &RequestContext) -> bool {
     matches!(context.head.method, Method::GET | Method::HEAD)
@@ -87,6 +87,12 @@ fn is_read(context: &RequestContext) -> bool {
 fn is_repeatable(context: &RequestContext) -> bool {
     let is_of_collection = context.info.path_name().is_empty();
     is_read(context) || context.head.method == Method::DELETE && is_of_collection
+}
+
+/// Whether another collection serves the custom kind now. The items of a built-in kind end for good: those of Events, when their
+/// etcd cluster is lost.
+fn is_replaced(collection: &Collection) -> bool {
+    collection.kind.is_custom() && collection.items.is_retired()
 }
 
 /// Repeats a request for a custom kind that was replaced after the request took its snapshot of the served kinds.
@@ -109,7 +115,7 @@ async fn repeat(
         };
         let Some(collection) = kinds.collection(resource) else { return Err(failure) };
         match handle_stored(context, &kinds, authorized, collection, body, recorder).await {
-            Err(status) if collection.items.is_retired() => failure = status,
+            Err(status) if is_replaced(collection) => failure = status,
             result => return result,
         }
         tokio::time::sleep(REPETITION_PAUSE).await;

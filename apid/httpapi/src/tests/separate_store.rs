@@ -21,6 +21,7 @@ use super::deletion::start_controller;
 use super::watches::Lines;
 use super::{MAPS, Server, Settings, map};
 use crate::freshness::{Freshness, PolicyConsistency};
+use crate::resources::{MAX_REPETITIONS, REPETITION_PAUSE};
 
 const EVENTS: &str = "/api/v1/namespaces/a/events";
 const EVENTS_OF_GROUP: &str = "/apis/events.example.test/v1/namespaces/a/events";
@@ -336,6 +337,23 @@ async fn bounded_policy_waits_for_the_store_of_the_objects() {
     for accepted in [0, version(&created)] {
         assert_eq!(server.get(&format!("{EVENTS}?resourceVersion={accepted}")).await.code, 200, "{accepted}");
     }
+}
+
+#[tokio::test]
+async fn requests_for_lost_events_fail_at_once() {
+    let fixture = Fixture::start(PolicyConsistency::Bounded).await;
+    let server = &fixture.server;
+    let separate = server.api_state.separate_store.as_ref().unwrap();
+    separate.cache.unregister(&separate.key_prefix);
+    // Repetitions would make each request last longer; a pause of the machine can do so once.
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let begin = tokio::time::Instant::now();
+        assert_eq!(server.get(&format!("{EVENTS}?resourceVersion=0")).await.code, 503);
+        times.push(begin.elapsed());
+    }
+    let repetitions = REPETITION_PAUSE * u32::try_from(MAX_REPETITIONS).unwrap();
+    assert!(times.iter().any(|time| *time < repetitions / 2), "{times:?}");
 }
 
 #[tokio::test]
