@@ -107,6 +107,16 @@ impl Folder {
         Ok(Authority::load(&self.pair.ca, &self.pair.ca_key)?)
     }
 
+    /// Returns the authorities of `ca.crt` whose keys are in `ca.key`: during a rotation both, and the new one is last.
+    ///
+    /// # Errors
+    ///
+    /// The folder has none, or a file is damaged.
+    pub(super) fn authorities_with_keys(&self) -> Result<Vec<Authority>, CertsError> {
+        self.authority()?;
+        Ok(Authority::load_all(&self.pair.ca, &self.pair.ca_key)?)
+    }
+
     /// Returns the certificates of `ca.crt`: the authority that signs, then earlier ones.
     pub(super) fn authorities(&self) -> Result<Vec<CertificateFacts>, CertsError> {
         if !self.pair.ca.exists() {

@@ -163,6 +163,9 @@ pub(crate) enum CertsError {
         /// The reason, and the remedy.
         problem: String,
     },
+    /// Certificates of users cannot be revoked in this folder; the others are revoked.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    NotAllRevoked(Vec<CertsError>),
     /// The client of `--renew` has no certificate.
     #[error("{}: the file does not exist, so there is nothing to renew; make it without --renew", .0.display())]
     NothingToRenew(PathBuf),

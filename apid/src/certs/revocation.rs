@@ -16,40 +16,68 @@ use crate::console::print;
 /// Shorter words can be names of users, such as `abe`.
 const MIN_SERIAL_DIGITS: usize = 16;
 
-/// The certificate or the user that a word of `--revoke` names.
+/// A certificate that a word of `--revoke` names.
 struct Target {
     description: String,
     serial: Vec<u8>,
+    /// Indexes of the authorities whose lists get the serial number.
+    issuers: Vec<usize>,
 }
 
-/// Revokes the certificates that the words name: all of them or, after an error, none.
+/// The certificates of the words.
+#[derive(Default)]
+struct Targets {
+    revocable: Vec<Target>,
+    /// The certificates of users that no key of the folder can revoke, each with the reason.
+    left: Vec<CertsError>,
+}
+
+/// Revokes the certificates that the words name, each in the list of its issuer.
+///
+/// # Errors
+///
+/// A word names no certificate, or a file whose certificate cannot be revoked: nothing is revoked. If a certificate of a
+/// user cannot be revoked, the others are.
 pub(super) fn revoke(folder: &Folder, words: &[String], now: Timestamp) -> Result<(), CertsError> {
-    let authority = folder.authority()?;
-    let mut targets = Vec::new();
+    let authorities = folder.authorities_with_keys()?;
+    let mut targets = Targets::default();
     for word in words {
-        targets.extend(find_targets(folder, &authority, word)?);
+        find_targets(folder, &authorities, word, &mut targets)?;
     }
-    let mut lists = folder.revocations()?;
-    let serials: Vec<Vec<u8>> = targets.iter().map(|target| target.serial.clone()).collect();
-    lists.revoke(&authority, &serials, now)?;
-    lists.write(&folder.lists)?;
-    for target in &targets {
-        print(format!("revoked: {}\n", escape(&target.description)));
+    if !targets.revocable.is_empty() {
+        let mut lists = folder.revocations()?;
+        for (index, authority) in authorities.iter().enumerate() {
+            let of_issuer = targets.revocable.iter().filter(|target| target.issuers.contains(&index));
+            let serials: Vec<Vec<u8>> = of_issuer.map(|target| target.serial.clone()).collect();
+            if !serials.is_empty() {
+                lists.revoke(authority, &serials, now)?;
+            }
+        }
+        lists.write(&folder.lists)?;
+        for target in &targets.revocable {
+            print(format!("revoked: {}\n", escape(&target.description)));
+        }
+        print(format!(
+            "servers with `--client-crl-file {}` reject revoked certificates within 5 s, without a restart\n",
+            folder.lists.display()
+        ));
     }
-    print(format!(
-        "servers with `--client-crl-file {}` reject revoked certificates within 5 s, without a restart\n",
-        folder.lists.display()
-    ));
-    Ok(())
+    if targets.left.is_empty() { Ok(()) } else { Err(CertsError::NotAllRevoked(targets.left)) }
 }
 
-fn find_targets(folder: &Folder, authority: &Authority, word: &str) -> Result<Vec<Target>, CertsError> {
+fn find_targets(
+    folder: &Folder,
+    authorities: &[Authority],
+    word: &str,
+    targets: &mut Targets,
+) -> Result<(), CertsError> {
     if word.contains('/') || word.ends_with(".crt") || word.ends_with(".pem") {
         let path = Path::new(word);
         let certificate = CertificateFacts::read_all(path)?.into_iter().next();
         let certificate =
             certificate.ok_or_else(|| CertError::unusable(path, "has no certificate in PEM"))?;
-        return Ok(vec![target(authority, &certificate)?]);
+        targets.revocable.push(target(authorities, &certificate)?);
+        return Ok(());
     }
     if let Some(reserved) = reserved_name(word) {
         return Err(CertsError::NotRevocable {
@@ -74,42 +102,52 @@ fn find_targets(folder: &Folder, authority: &Authority, word: &str) -> Result<Ve
     let found: Vec<&CertificateFacts> = if of_user.is_empty() { by_serial.collect() } else { of_user };
     if !found.is_empty() {
         // A certificate of a CA that left the bundle is no longer trusted, unless the user has no other one.
+        let bundle = folder.authority()?;
         let trusted: Vec<_> =
-            found.iter().copied().filter(|certificate| authority.is_in_bundle_of(certificate)).collect();
+            found.iter().copied().filter(|certificate| bundle.is_in_bundle_of(certificate)).collect();
         let found = if trusted.is_empty() { found } else { trusted };
-        return found.into_iter().map(|certificate| target(authority, certificate)).collect();
+        for certificate in found {
+            match target(authorities, certificate) {
+                Ok(target) => targets.revocable.push(target),
+                Err(error) => targets.left.push(error),
+            }
+        }
+        return Ok(());
     }
     let digits = word.chars().filter(char::is_ascii_hexdigit).count();
     match serial.filter(|_| digits >= MIN_SERIAL_DIGITS) {
         Some(serial) => {
             let description = format!("serial {word} (no certificate of {})", folder.dir.display());
-            Ok(vec![Target { description, serial }])
+            // The issuer is unknown, and no two certificates have one random serial number.
+            let issuers = (0..authorities.len()).collect();
+            targets.revocable.push(Target { description, serial, issuers });
+            Ok(())
         }
         None => Err(CertsError::UnknownCertificate { word: word.to_owned(), dir: folder.dir.clone() }),
     }
 }
 
-/// Checks that the authority can revoke a certificate.
-fn target(authority: &Authority, certificate: &CertificateFacts) -> Result<Target, CertsError> {
-    let subject = certificate.subject.clone();
-    let not_revocable = |problem: String| Err(CertsError::NotRevocable { subject: subject.clone(), problem });
+/// Checks that an authority with a key can revoke a certificate.
+fn target(authorities: &[Authority], certificate: &CertificateFacts) -> Result<Target, CertsError> {
+    let description = format!("{}, serial {}", certificate.subject, certificate.serial_text());
+    let not_revocable =
+        |problem: String| Err(CertsError::NotRevocable { subject: description.clone(), problem });
     if certificate.is_authority {
         return not_revocable("the certificate of a CA; remove it from ca.crt instead".to_owned());
     }
-    if !authority.is_issuer_of(certificate) {
+    let issuers = authorities.iter().enumerate().filter(|(_, authority)| authority.is_issuer_of(certificate));
+    let issuers: Vec<usize> = issuers.map(|(index, _)| index).collect();
+    if issuers.is_empty() {
         return not_revocable(format!(
-            "issued by {}, and not with the key in ca.key; revoke it in the folder of that CA, or remove that CA \
-             from the bundle of --client-ca-file",
+            "not revoked: issued by {}, whose key is not in ca.key. Revoke it in the folder of that CA, append the key to \
+             ca.key, or remove that CA from the bundle of --client-ca-file",
             certificate.issuer
         ));
     }
     if !certificate.is_client {
         return not_revocable("not a client certificate; clients read no revocation list".to_owned());
     }
-    Ok(Target {
-        description: format!("{subject}, serial {}", certificate.serial_text()),
-        serial: certificate.serial.clone(),
-    })
+    Ok(Target { description, serial: certificate.serial.clone(), issuers })
 }
 
 /// Reads a serial number in hexadecimal digits, with or without colons, without leading zeros.

@@ -188,7 +188,7 @@ fn certificate_that_cannot_be_revoked_is_an_error_and_changes_nothing() {
         ("abe", "`abe` is no user and no serial number"),
         ("ca", "ca.crt: clients read no revocation list"),
         ("APISERVER", "apiserver.crt: "),
-        (foreign.as_str(), "CN=alice: issued by CN=serving-ca@"),
+        (foreign.as_str(), "not revoked: issued by CN=serving-ca@"),
         (own("ca.crt").as_str(), "the certificate of a CA"),
         (own("apiserver.crt").as_str(), "not a client certificate"),
         (own("absent.crt").as_str(), "absent.crt: No such file"),
@@ -205,6 +205,35 @@ fn certificate_that_cannot_be_revoked_is_an_error_and_changes_nothing() {
     assert!(certs.run(&["--revoke=alice"]).unwrap_err()[0].contains("ca.crl: has no revocation list"));
     certs.run(&["--client=bob"]).unwrap();
     assert_eq!(std::fs::read(certs.path("ca.crl")).unwrap(), b"junk");
+}
+
+#[test]
+fn certificates_of_two_authorities_are_revoked_each_in_the_list_of_its_issuer() {
+    let (certs, new) = (Certs::new(), Certs::new());
+    certs.run(&["--client=erin"]).unwrap();
+    let old = certs.facts("erin.crt");
+    new.run(&[]).unwrap();
+    let read = |certs: &Certs, name: &str| std::fs::read_to_string(certs.path(name)).unwrap();
+    let old_key = read(&certs, "ca.key");
+    std::fs::write(certs.path("ca.crt"), read(&new, "ca.crt") + &read(&certs, "ca.crt")).unwrap();
+    std::fs::write(certs.path("ca.key"), read(&new, "ca.key")).unwrap();
+    certs.run(&["--renew"]).unwrap();
+    let renewed = certs.facts("erin.crt");
+    // Without the key of the old authority the rest is revoked, and an error names the certificate that is still trusted.
+    let errors = certs.run(&["--revoke=erin"]).unwrap_err();
+    assert!(errors[0].contains(&format!("CN=erin, serial {}: not revoked", old.serial_text())), "{errors:?}");
+    assert_eq!([&old, &renewed].map(|facts| certs.is_revoked(facts)), [false, true]);
+    // The order of the keys does not matter.
+    std::fs::write(certs.path("ca.key"), old_key + &read(&new, "ca.key")).unwrap();
+    certs.run(&["--revoke=erin"]).unwrap();
+    assert_eq!([&old, &renewed].map(|facts| certs.is_revoked(facts)), [true, true]);
+    // An unknown serial number can be of both authorities.
+    certs.run(&["--client=frank"]).unwrap();
+    let frank = certs.facts("frank.crt");
+    std::fs::remove_file(certs.path("frank.crt")).unwrap();
+    std::fs::remove_file(certs.path("issued.pem")).unwrap();
+    certs.run(&[&format!("--revoke={}", frank.serial_text())]).unwrap();
+    assert_eq!([&old, &renewed, &frank].map(|facts| certs.is_revoked(facts)), [true, true, true]);
 }
 
 #[test]
@@ -297,7 +326,7 @@ fn rotation_of_the_authority_in_place_reissues_all_certificates() {
         [0, 1].map(|at| CertificateFacts::read_all(&certs.path("ca.crt")).unwrap().remove(at));
     std::fs::write(certs.path("ca.crt"), new_ca.pem() + &old_ca.pem()).unwrap();
     std::fs::copy(new.path("ca.key"), certs.path("ca.key")).unwrap();
-    assert!(certs.run(&["--revoke=alice"]).unwrap_err()[0].contains("not with the key in ca.key"));
+    assert!(certs.run(&["--revoke=alice"]).unwrap_err()[0].contains("whose key is not in ca.key"));
     let mallory = certs.facts("mallory.crt");
     assert!(certs.is_revoked(&mallory), "the list of the old authority stays");
     certs.run(&["--renew"]).unwrap();

@@ -7,7 +7,8 @@
 //! the same directory must have issued it. A serving certificate of any other issuer is used unchanged, as by
 //! kube-apiserver. An incomplete pair (a key without its certificate, or vice versa) is an error.
 //!
-//! The first certificate of the file of the authority signs. During the rotation of a CA, more certificates follow.
+//! The first certificate of the file of the authority signs. During the rotation of a CA, more certificates follow, and the
+//! file of the key has the keys of both.
 //! No certificate is valid for longer than the authority that signs it.
 //!
 //! # Invariants
@@ -49,6 +50,9 @@ const RENEWAL_PART: u32 = 3;
 const SERIAL_BYTES: usize = 16;
 /// Time from `notBefore` of a new certificate to its creation, to tolerate clients whose clocks are behind.
 const BACKDATING: Duration = Duration::from_secs(3600);
+
+/// The problem of a file without certificates.
+const NO_CERTIFICATE: &str = "has no certificate in PEM";
 
 /// Error from generating or reading certificates.
 #[derive(Debug, thiserror::Error)]
@@ -304,28 +308,48 @@ impl Authority {
         }
     }
 
-    /// Reads an authority from its files. The first certificate of the file is that of the key.
+    /// Reads the authority that signs: that of the first certificate of the file. The file of keys may have more keys.
     ///
     /// # Errors
     ///
     /// See [`CertError`].
     pub fn load(cert: &Path, key: &Path) -> Result<Self, CertError> {
-        let cert_pem = read(cert)?;
-        let key_pair = read_key(key)?;
-        let unusable = |problem: &dyn std::fmt::Display| CertError::unusable(cert, problem);
-        let certificates: Vec<_> = CertificateDer::pem_slice_iter(cert_pem.as_bytes())
-            .collect::<Result<_, _>>()
-            .map_err(|error| unusable(&error))?;
-        let (certificate, others) =
-            certificates.split_first().ok_or_else(|| unusable(&"has no certificate in PEM"))?;
-        if !matches_key(certificate, &key_pair) {
+        let certificates = read_certificates(cert)?;
+        let key_pair = read_keys(key)?
+            .into_iter()
+            .find(|key| certificates.first().is_some_and(|certificate| matches_key(certificate, key)));
+        let key_pair = key_pair.ok_or_else(|| {
             let problem = format!("is not the key of the first certificate of {}", cert.display());
-            return Err(CertError::unusable(key, problem));
-        }
-        let issuer = Issuer::from_ca_cert_der(certificate, key_pair).map_err(|error| unusable(&error))?;
+            CertError::unusable(key, problem)
+        })?;
+        Self::of_bundle(cert, &certificates, 0, key_pair)
+    }
+
+    /// Reads each authority of a bundle whose key is in the file of keys, in the order of the keys.
+    ///
+    /// # Errors
+    ///
+    /// See [`CertError`].
+    pub fn load_all(cert: &Path, key: &Path) -> Result<Vec<Self>, CertError> {
+        let certificates = read_certificates(cert)?;
+        let index = |key: &KeyPair| certificates.iter().position(|certificate| matches_key(certificate, key));
+        let keys = read_keys(key)?.into_iter().filter_map(|key| Some((index(&key)?, key)));
+        keys.map(|(index, key)| Self::of_bundle(cert, &certificates, index, key)).collect()
+    }
+
+    /// Builds the authority of one certificate of a bundle. `path` is the file of the bundle.
+    fn of_bundle(
+        path: &Path,
+        certificates: &[CertificateDer<'static>],
+        index: usize,
+        key: KeyPair,
+    ) -> Result<Self, CertError> {
+        let unusable = |problem: &dyn std::fmt::Display| CertError::unusable(path, problem);
+        let certificate = certificates.get(index).ok_or_else(|| unusable(&NO_CERTIFICATE))?;
+        let issuer = Issuer::from_ca_cert_der(certificate, key).map_err(|error| unusable(&error))?;
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| unusable(&error))?;
         if !is_authority(&parsed) {
-            return Err(CertError::not_an_authority(cert));
+            return Err(CertError::not_an_authority(path));
         }
         let not_after = end_of_validity(&parsed).map_err(|error| unusable(&error))?;
         let identity = |parsed: &X509Certificate<'_>| {
@@ -333,12 +357,13 @@ impl Authority {
         };
         let (subject, key_id) = identity(&parsed);
         let public_key = parsed.public_key().raw.to_vec();
-        let other = |der: &CertificateDer<'_>| {
+        let other = |(_, der): (usize, &CertificateDer<'_>)| {
             let (_, parsed) = X509Certificate::from_der(der).ok()?;
             let (subject, key_id) = identity(&parsed);
             Some((subject, key_id, end_of_validity(&parsed).ok()?))
         };
-        let others = others.iter().filter_map(other).collect();
+        let others = certificates.iter().enumerate().filter(|(other, _)| *other != index);
+        let others = others.filter_map(other).collect();
         Ok(Authority { issuer, subject, key_id, public_key, not_after, others })
     }
 
@@ -642,6 +667,26 @@ fn subject_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
 /// Whether the process may not read a file.
 fn is_access_denied(path: &Path) -> bool {
     fs::File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// Reads the certificates of a PEM file, at least one.
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
+    let content = read(path)?;
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(content.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| CertError::unusable(path, error))?;
+    if certificates.is_empty() { Err(CertError::unusable(path, NO_CERTIFICATE)) } else { Ok(certificates) }
+}
+
+/// Reads the private keys of a PEM file, at least one.
+fn read_keys(path: &Path) -> Result<Vec<KeyPair>, CertError> {
+    let blocks = pem::parse_many(read(path)?).map_err(|error| CertError::unusable(path, error))?;
+    // A file of openssl can have parameters before the key.
+    let keys = blocks.iter().filter(|block| block.tag().ends_with("PRIVATE KEY"));
+    let keys: Vec<_> = keys
+        .map(|block| KeyPair::try_from(block.contents()).map_err(|error| CertError::unusable(path, error)))
+        .collect::<Result<_, _>>()?;
+    if keys.is_empty() { Err(CertError::unusable(path, "has no private key in PEM")) } else { Ok(keys) }
 }
 
 /// Reads a private key.
