@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! A call does one of four things: makes certificates, renews (`--renew`), revokes (`--revoke`) or lists (`--list`). All
-//! errors of the command line are reported together, before a file changes. Calls on one folder wait for each other.
+//! A call does one of five things: makes certificates, renews (`--renew`), revokes (`--revoke`), rotates the CA
+//! (`--rotate-ca`) or lists (`--list`). All errors of the command line are reported together, before a file changes.
+//! Calls on one folder wait for each other.
 //!
 //! # Invariants
 //!
@@ -16,6 +17,7 @@ mod kubeconfig;
 mod listing;
 mod renewal;
 mod revocation;
+mod rotation;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -97,6 +99,9 @@ struct CertsFlags {
     /// DIR/ca.crl on the server
     #[arg(long, value_name = "USER|SERIAL|FILE")]
     revoke: Vec<String>,
+    /// Replace the CA without an outage, in the order of these steps; docs/operations.md has the calls between them
+    #[arg(long, value_name = "STEP")]
+    rotate_ca: Option<rotation::Step>,
     /// Also keep copies of ca.crt and ca.crl in DIR/public, for processes that must not read the keys; later calls update
     /// the copies
     #[arg(long)]
@@ -166,6 +171,17 @@ pub(crate) enum CertsError {
     /// Certificates of users cannot be revoked in this folder; the others are revoked.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     NotAllRevoked(Vec<CertsError>),
+    /// Certificates of the folder are of the authority that would be removed.
+    #[error(
+        "{}: issued by the CA that would be removed; `apid certs --cert-dir {} --renew` reissues them, else revoke them or \
+         remove the files", .files.join(", "), .dir.display()
+    )]
+    NotReissued {
+        /// Files of the certificates.
+        files: Vec<String>,
+        /// The folder.
+        dir: PathBuf,
+    },
     /// The client of `--renew` has no certificate.
     #[error("{}: the file does not exist, so there is nothing to renew; make it without --renew", .0.display())]
     NothingToRenew(PathBuf),
@@ -183,12 +199,14 @@ impl CertsFlags {
         let (client, group, host) = (self.client.is_some(), !self.group.is_empty(), !self.host.is_empty());
         let (kubeconfig, server) = (self.kubeconfig.is_some(), self.server.is_some());
         let (days, revoke) = (self.days.is_some(), !self.revoke.is_empty());
+        let rotate = self.rotate_ca.is_some();
         let mut errors = Vec::new();
         for (flag, is_set, others) in [
             (
                 "--list",
                 self.list,
                 &[
+                    ("--rotate-ca", rotate),
                     ("--revoke", revoke),
                     ("--renew", self.renew),
                     ("--client", client),
@@ -199,6 +217,20 @@ impl CertsFlags {
                     ("--force", self.force),
                     ("--public", self.public),
                 ][..],
+            ),
+            (
+                "--rotate-ca",
+                rotate,
+                &[
+                    ("--revoke", revoke),
+                    ("--renew", self.renew),
+                    ("--client", client),
+                    ("--group", group),
+                    ("--host", host),
+                    ("--days", days),
+                    ("--kubeconfig", kubeconfig),
+                    ("--force", self.force),
+                ],
             ),
             (
                 "--revoke",
@@ -235,13 +267,15 @@ impl CertsFlags {
         if self.list {
             return listing::print_list(&Folder::existing(cert_dir)?, now);
         }
-        let changes_existing = self.renew || !self.revoke.is_empty();
+        let changes_existing = self.renew || !self.revoke.is_empty() || self.rotate_ca.is_some();
         let folder = if changes_existing { Folder::existing(cert_dir)? } else { Folder::create(cert_dir)? };
         if self.public {
             folder.make_public()?;
         }
         let result = if !self.revoke.is_empty() {
             revocation::revoke(&folder, &self.revoke, now)
+        } else if let Some(step) = self.rotate_ca {
+            rotation::rotate(&folder, step, now)
         } else if self.renew {
             renewal::renew(&folder, &self.renewal_request(), now)
         } else {

@@ -339,3 +339,70 @@ fn rotation_of_the_authority_in_place_reissues_all_certificates() {
     certs.run(&["--revoke=alice"]).unwrap();
     assert!(certs.is_revoked(&certs.facts("alice.crt")));
 }
+
+#[test]
+fn steps_of_a_rotation_keep_each_revocation_and_follow_their_order() {
+    let certs = Certs::new();
+    let users = ["alice", "before", "added", "switched", "renewed"];
+    certs.run(&["--public"]).unwrap();
+    for user in users {
+        certs.run(&[&format!("--client={user}")]).unwrap();
+    }
+    let step = |step: &str| certs.run(&[&format!("--rotate-ca={step}")]);
+    let error = |name: &str| step(name).unwrap_err().remove(0);
+    let old = users.map(|user| certs.facts(&format!("{user}.crt")));
+    let bundle = || CertificateFacts::read_all(&certs.path("ca.crt")).unwrap();
+    let old_ca = bundle().remove(0);
+    let old_key = std::fs::read_to_string(certs.path("ca.key")).unwrap();
+    for name in ["switch", "remove"] {
+        assert!(error(name).contains("ca.key: has one key, so no rotation of the CA has begun"), "{name}");
+    }
+    certs.run(&["--revoke=before"]).unwrap();
+    step("add").unwrap();
+    assert!(error("add").contains("a rotation has begun"));
+    assert!(error("remove").contains("the new CA does not sign yet"));
+    let [first, new_ca] = <[CertificateFacts; 2]>::try_from(bundle()).unwrap();
+    assert_eq!(first.fingerprint, old_ca.fingerprint);
+    assert_eq!(std::fs::metadata(certs.path("ca.key")).unwrap().permissions().mode() & 0o777, 0o600);
+    certs.run(&["--revoke=added"]).unwrap();
+    for _ in 0..2 {
+        step("switch").unwrap();
+        let order = bundle().into_iter().map(|ca| ca.fingerprint);
+        assert_eq!(order.collect::<Vec<_>>(), [&new_ca, &old_ca].map(|ca| ca.fingerprint.clone()));
+    }
+    certs.run(&["--revoke=switched"]).unwrap();
+    let needed = error("remove");
+    assert!(
+        needed.contains("apiserver.crt, alice.crt, renewed.crt: issued by the CA that would be"),
+        "{needed}"
+    );
+    certs.run(&["--renew"]).unwrap();
+    certs.run(&["--revoke=renewed"]).unwrap();
+    let renewed = certs.facts("renewed.crt");
+    assert!(renewed.is_issued_by(&new_ca) && certs.facts("alice.crt").is_issued_by(&new_ca));
+    assert_eq!(old.each_ref().map(|facts| certs.is_revoked(facts)), [false, true, true, true, true]);
+    assert!(certs.is_revoked(&renewed));
+    // With both authorities again, each revocation is still in the lists.
+    step("remove").unwrap();
+    assert_eq!(bundle().len(), 1);
+    let key = std::fs::read_to_string(certs.path("ca.key")).unwrap();
+    assert_eq!(key.matches("BEGIN").count(), 1);
+    assert_ne!(key, old_key);
+    let lists = certs.folder().revocations().unwrap();
+    let authorities = [old_ca, new_ca.clone()];
+    assert_eq!(
+        old.each_ref().map(|facts| lists.is_revoked(facts, &authorities)),
+        [false, true, true, true, true]
+    );
+    assert!(certs.is_revoked(&renewed) && !certs.is_revoked(&certs.facts("alice.crt")));
+    for name in ["ca.crt", "ca.crl"] {
+        let copy = std::fs::read(certs.path("public").join(name)).unwrap();
+        assert_eq!(copy, std::fs::read(certs.path(name)).unwrap(), "{name}");
+    }
+    // The next rotation has another new authority.
+    step("add").unwrap();
+    step("switch").unwrap();
+    assert!(![&authorities[0], &new_ca].map(|ca| &ca.fingerprint).contains(&&bundle()[0].fingerprint));
+    let exclusive = certs.run(&["--rotate-ca=add", "--renew"]).unwrap_err();
+    assert!(exclusive[0].contains("`--rotate-ca` and `--renew` exclude each other"), "{exclusive:?}");
+}

@@ -36,6 +36,7 @@ use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificat
 pub mod facts;
 pub mod requests;
 pub mod revocation;
+pub mod rotation;
 mod subject;
 
 /// Validity of a certificate authority.
@@ -220,9 +221,7 @@ pub fn ensure_serving_pair_with(
         );
         return Ok(pair);
     }
-    // Revocation lists name their CA, so a CA that replaces another one within a second needs a name of its own.
-    let name = format!("serving-ca@{}", now.as_nanosecond());
-    let authority = Authority::ensure(&pair.ca, &pair.ca_key, &name, now)?;
+    let authority = Authority::ensure(&pair.ca, &pair.ca_key, &authority_name(now), now)?;
     let mut all_names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     // A server may listen on the unspecified address (`0.0.0.0`, `::`), but no client connects to it.
     let dialable_names =
@@ -247,6 +246,13 @@ pub fn ensure_serving_pair_with(
     }
     write(&pair.cert, pem(&certificate).as_bytes(), 0o644)?;
     Ok(pair)
+}
+
+/// Returns the common name of a new authority.
+///
+/// Revocation lists name their CA, so a CA that replaces another one within a second needs a name of its own.
+fn authority_name(now: Timestamp) -> String {
+    format!("serving-ca@{}", now.as_nanosecond())
 }
 
 /// Generates a private key (ECDSA P-256, PKCS #8 in PEM) with mode 0600, or keeps an existing one.
@@ -315,8 +321,9 @@ impl Authority {
     /// See [`CertError`].
     pub fn load(cert: &Path, key: &Path) -> Result<Self, CertError> {
         let certificates = read_certificates(cert)?;
-        let key_pair = read_keys(key)?
+        let key_pair = read_private_keys(key)?
             .into_iter()
+            .map(|key| key.pair)
             .find(|key| certificates.first().is_some_and(|certificate| matches_key(certificate, key)));
         let key_pair = key_pair.ok_or_else(|| {
             let problem = format!("is not the key of the first certificate of {}", cert.display());
@@ -333,7 +340,7 @@ impl Authority {
     pub fn load_all(cert: &Path, key: &Path) -> Result<Vec<Self>, CertError> {
         let certificates = read_certificates(cert)?;
         let index = |key: &KeyPair| certificates.iter().position(|certificate| matches_key(certificate, key));
-        let keys = read_keys(key)?.into_iter().filter_map(|key| Some((index(&key)?, key)));
+        let keys = read_private_keys(key)?.into_iter().filter_map(|key| Some((index(&key.pair)?, key.pair)));
         keys.map(|(index, key)| Self::of_bundle(cert, &certificates, index, key)).collect()
     }
 
@@ -386,6 +393,12 @@ impl Authority {
         let parsed = X509Certificate::from_der(&certificate.der);
         let issuer_end = parsed.ok().and_then(|(_, parsed)| self.end_of_issuer(&parsed));
         renewed_lifetime(certificate.lifetime(), certificate.not_after, issuer_end)
+    }
+
+    /// Returns the subject of the authority as text.
+    pub fn name(&self) -> String {
+        let name = x509_parser::x509::X509Name::from_der(&self.subject);
+        name.map(|(_, name)| name.to_string()).unwrap_or_default()
     }
 
     /// Returns the end of the validity of the authority.
@@ -678,13 +691,22 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertEr
     if certificates.is_empty() { Err(CertError::unusable(path, NO_CERTIFICATE)) } else { Ok(certificates) }
 }
 
+/// A private key with its PEM block.
+struct PrivateKey {
+    block: pem::Pem,
+    pair: KeyPair,
+}
+
 /// Reads the private keys of a PEM file, at least one.
-fn read_keys(path: &Path) -> Result<Vec<KeyPair>, CertError> {
+fn read_private_keys(path: &Path) -> Result<Vec<PrivateKey>, CertError> {
     let blocks = pem::parse_many(read(path)?).map_err(|error| CertError::unusable(path, error))?;
     // A file of openssl can have parameters before the key.
-    let keys = blocks.iter().filter(|block| block.tag().ends_with("PRIVATE KEY"));
+    let keys = blocks.into_iter().filter(|block| block.tag().ends_with("PRIVATE KEY"));
     let keys: Vec<_> = keys
-        .map(|block| KeyPair::try_from(block.contents()).map_err(|error| CertError::unusable(path, error)))
+        .map(|block| {
+            let pair = KeyPair::try_from(block.contents());
+            pair.map(|pair| PrivateKey { block, pair }).map_err(|error| CertError::unusable(path, error))
+        })
         .collect::<Result<_, _>>()?;
     if keys.is_empty() { Err(CertError::unusable(path, "has no private key in PEM")) } else { Ok(keys) }
 }
