@@ -127,10 +127,19 @@ async fn plane_with_certs(folder: &Path) -> ControlPlane {
     ControlPlane::start(options).await
 }
 
+/// The files `USER.crt` and `USER.key` of a folder.
+fn pair_of(folder: &Path, user: &str) -> [String; 2] {
+    ["crt", "key"].map(|ending| fs::read_to_string(folder.join(format!("{user}.{ending}"))).expect("a file"))
+}
+
+/// A client with a certificate and its key.
+fn with_pair(plane: &ControlPlane, [certificate, key]: &[String; 2]) -> Client {
+    Client::with_certificate(plane.anonymous().port(), certificate, key)
+}
+
 /// A client with the files `USER.crt` and `USER.key` of a folder.
 fn client_of(plane: &ControlPlane, folder: &Path, user: &str) -> Client {
-    let read = |ending: &str| fs::read_to_string(folder.join(format!("{user}.{ending}"))).expect("a file");
-    Client::with_certificate(plane.anonymous().port(), &read("crt"), &read("key"))
+    with_pair(plane, &pair_of(folder, user))
 }
 
 #[tokio::test]
@@ -171,52 +180,81 @@ async fn commands_of_the_guide_rotate_the_ca_without_an_outage() {
     }
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().join("certs");
-    certs(&folder, &["--client", "alice", "--group", "system:masters"]);
-    let plane = plane_with_certs(&folder).await;
-    let old = client_of(&plane, &folder, "alice");
+    for user in ["alice", "before", "added", "switched", "renewed"] {
+        certs(&folder, &["--client", user, "--group", "system:masters"]);
+    }
+    let old_alice = pair_of(&folder, "alice");
+    let mut plane = plane_with_certs(&folder).await;
     let steps = steps_of_the_guide();
-    let run = |step: usize| {
-        for line in &steps[step] {
-            let apid = program("apid").parent().expect("a folder").display().to_string();
-            let path = format!("{apid}:{}", std::env::var("PATH").expect("PATH"));
-            let mut bash = Command::new("bash");
-            bash.args(["-ec", line]).env("C", &folder).env("PATH", path);
-            let output = bash.output().expect("bash runs");
-            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        }
+    let run = |line: &str| {
+        let apid = program("apid").parent().expect("a folder").display().to_string();
+        let path = format!("{apid}:{}", std::env::var("PATH").expect("PATH"));
+        let mut bash = Command::new("bash");
+        bash.args(["-ec", line]).env("C", &folder).env("PATH", path);
+        let output = bash.output().expect("bash runs");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     };
-    // A client that trusts the CAs of a file and presents the certificate of a folder.
-    let url = format!("{}/livez", plane.url());
-    let trusts = |bundle: &Path| {
+    let trusts = |plane: &ControlPlane, bundle: &Path| {
         let mut curl = Command::new("curl");
-        curl.args(["--silent", "--fail", "--output", "/dev/null", "--cacert"]).arg(bundle).arg(&url);
-        curl.status().expect("curl runs").success()
+        curl.args(["--silent", "--fail", "--output", "/dev/null", "--cacert"]).arg(bundle);
+        curl.arg(format!("{}/livez", plane.url())).status().expect("curl runs").success()
     };
-    let new_folder = dir.path().join("certs.new");
+    // The old and the new certificate of each revoked user.
+    let mut revoked = Vec::new();
+    let mut revoke = |user: &str| {
+        revoked.push((user.to_owned(), pair_of(&folder, user)));
+        certs(&folder, &["--revoke", user]);
+    };
     let old_bundle = dir.path().join("old.crt");
     fs::copy(folder.join("ca.crt"), &old_bundle).expect("a copy");
-    run(0);
-    certs(&new_folder, &["--client", "probe"]);
-    let probe = client_of(&plane, &new_folder, "probe");
-    run(1);
-    eventually("authd accepts the new CA", || async { user_name(&plane, &probe).await }).await;
-    assert_eq!(user_name(&plane, &old).await.as_deref(), Some("alice"));
-    assert!(trusts(&old_bundle), "the server still has a certificate of the old CA");
-    let both = folder.join("ca.crt");
-    run(2);
+
+    revoke("before");
+    run(&steps[0][0]);
+    revoke("added");
+    assert!(trusts(&plane, &old_bundle), "the server still has a certificate of the old CA");
+    run(&steps[1][0]);
+    let bundle = fs::read_to_string(folder.join("ca.crt")).expect("the bundle");
+    let (new_ca, _) = bundle.split_once("-----END CERTIFICATE-----").expect("a certificate");
+    let new_bundle = dir.path().join("new.crt");
+    fs::write(&new_bundle, format!("{new_ca}-----END CERTIFICATE-----\n")).expect("the new CA");
+    revoke("switched");
+    let old_of_renewed = pair_of(&folder, "renewed");
+    run(&steps[1][1]);
     eventually("the server has a certificate of the new CA", || async {
-        assert!(trusts(&both), "a client with both CAs has no outage");
-        trusts(&new_folder.join("ca.crt")).then_some(())
+        assert!(trusts(&plane, &folder.join("ca.crt")), "a client with both CAs has no outage");
+        trusts(&plane, &new_bundle).then_some(())
     })
     .await;
-    let new = client_of(&plane, &folder, "alice");
-    for client in [&old, &new] {
-        assert_eq!(user_name(&plane, client).await.as_deref(), Some("alice"));
+    revoke("renewed");
+    revoked.push(("the old certificate of renewed".to_owned(), old_of_renewed));
+    let new_alice = pair_of(&folder, "alice");
+    assert_ne!(new_alice, old_alice);
+
+    for is_restarted in [false, true] {
+        if is_restarted {
+            plane.stop().await;
+            plane.launch().await;
+        }
+        for (user, pair) in &revoked {
+            let client = with_pair(&plane, pair);
+            eventually(&format!("{user} is rejected, restarted: {is_restarted}"), || async {
+                user_name(&plane, &client).await.is_none().then_some(())
+            })
+            .await;
+        }
+        for pair in [&old_alice, &new_alice] {
+            assert_eq!(user_name(&plane, &with_pair(&plane, pair)).await.as_deref(), Some("alice"));
+        }
     }
-    run(3);
+    run(&steps[2][0]);
+    run(&steps[2][1]);
+    let old = with_pair(&plane, &old_alice);
     eventually("the old CA is gone", || async { user_name(&plane, &old).await.is_none().then_some(()) })
         .await;
-    assert_eq!(user_name(&plane, &new).await.as_deref(), Some("alice"));
+    assert_eq!(user_name(&plane, &with_pair(&plane, &new_alice)).await.as_deref(), Some("alice"));
+    for (user, pair) in &revoked {
+        assert_eq!(user_name(&plane, &with_pair(&plane, pair)).await, None, "{user}");
+    }
 }
 
 /// The commands of each step of the guide in docs/operations.md.
@@ -233,6 +271,6 @@ fn steps_of_the_guide() -> Vec<Vec<String>> {
             steps.last_mut().expect("a step").push(command.to_owned());
         }
     }
-    assert_eq!(steps.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3, 3, 2]);
+    assert_eq!(steps.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 2]);
     steps
 }
