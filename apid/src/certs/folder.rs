@@ -37,6 +37,28 @@ pub(super) struct ClientFiles {
     pub(super) key: PathBuf,
 }
 
+/// The CAs and the revocation lists of a folder.
+pub(super) struct Trust {
+    bundle: Vec<CertificateFacts>,
+    revocations: RevocationFile,
+}
+
+impl Trust {
+    /// Returns why a server with the files of the folder rejects a certificate; None if it does not.
+    pub(super) fn problem(&self, certificate: &CertificateFacts, now: Timestamp) -> Option<&'static str> {
+        let is_known = self.bundle.iter().any(|authority| {
+            authority.fingerprint == certificate.fingerprint || certificate.is_issued_by(authority)
+        });
+        if !is_known {
+            Some("unknown CA")
+        } else if self.revocations.is_revoked(certificate, &self.bundle) {
+            Some("revoked")
+        } else {
+            (certificate.not_after <= now).then_some("expired")
+        }
+    }
+}
+
 impl ClientFiles {
     /// Rejects existing files, and symbolic links without a target.
     pub(super) fn check_absent(&self) -> Result<(), CertsError> {
@@ -195,6 +217,11 @@ impl Folder {
         }
         add(None, self.issued()?);
         Ok(known)
+    }
+
+    /// Reads the CAs and the revocation lists.
+    pub(super) fn trust(&self) -> Result<Trust, CertsError> {
+        Ok(Trust { bundle: self.authorities()?, revocations: self.revocations()? })
     }
 
     /// Reads the revocation lists.

@@ -17,18 +17,11 @@ pub(super) fn print_list(folder: &Folder, now: Timestamp) -> Result<(), CertsErr
 }
 
 pub(super) fn rows(folder: &Folder, now: Timestamp) -> Result<Vec<[String; 7]>, CertsError> {
-    let (authorities, revocations) = (folder.authorities()?, folder.revocations()?);
+    let trust = folder.trust()?;
     let row = |known: super::folder::KnownCertificate| {
         let facts = &known.facts;
-        let state = if revocations.is_revoked(facts, &authorities) {
-            "revoked"
-        } else if facts.not_after <= now {
-            "expired"
-        } else if facts.is_renewal_due(now) {
-            "ends soon"
-        } else {
-            "valid"
-        };
+        let accepted = if facts.is_renewal_due(now) { "ends soon" } else { "valid" };
+        let state = trust.problem(facts, now).unwrap_or(accepted);
         [
             // A replaced certificate has no file and can still be in use.
             known.file.clone().unwrap_or_else(|| "(replaced)".to_owned()),

@@ -46,14 +46,12 @@ pub(super) fn rotate(folder: &Folder, step: Step, now: Timestamp) -> Result<(), 
         }
         Step::Remove => {
             let old = rotation::removable(&folder.pair)?;
-            let revocations = folder.revocations()?;
-            let authorities = folder.authorities()?;
+            let trust = folder.trust()?;
             let needs_old = folder.certificates()?.into_iter().filter(|known| {
                 old.iter().any(|old| old.is_issuer_of(&known.facts))
                     && !signing.is_issuer_of(&known.facts)
                     && !known.facts.is_authority
-                    && known.facts.not_after > now
-                    && !revocations.is_revoked(&known.facts, &authorities)
+                    && trust.problem(&known.facts, now).is_none()
             });
             // A certificate without a file was replaced; its client may have the new one.
             let files: Vec<String> = needs_old.filter_map(|known| known.file).collect();

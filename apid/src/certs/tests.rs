@@ -399,6 +399,13 @@ fn steps_of_a_rotation_keep_each_revocation_and_follow_their_order() {
         let copy = std::fs::read(certs.path("public").join(name)).unwrap();
         assert_eq!(copy, std::fs::read(certs.path(name)).unwrap(), "{name}");
     }
+    let rows = listing::rows(&certs.folder(), SystemClock::new().now()).unwrap();
+    let states: Vec<[&str; 2]> = rows.iter().map(|row| [row[0].as_str(), row[5].as_str()]).collect();
+    let files = ["added.crt", "alice.crt", "before.crt", "renewed.crt", "switched.crt"];
+    let of_files = ["unknown CA", "valid", "unknown CA", "revoked", "unknown CA"];
+    assert_eq!(states[..2], [["ca.crt", "valid"], ["apiserver.crt", "valid"]]);
+    assert_eq!(states[2..7], [0, 1, 2, 3, 4].map(|at| [files[at], of_files[at]]));
+    assert_eq!(states[7..], [["(replaced)", "unknown CA"]; 2]);
     // The next rotation has another new authority.
     step("add").unwrap();
     step("switch").unwrap();

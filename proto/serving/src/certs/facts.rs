@@ -10,8 +10,8 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
 use super::{
-    Authority, BACKDATING, CertError, alternative_names, end_of_validity, is_authority, is_issued_by,
-    is_renewal_due, pem, since_epoch, subject_key,
+    Authority, BACKDATING, CertError, alternative_names, authority_key, end_of_validity, is_authority,
+    is_issued_by, is_renewal_due, pem, since_epoch, subject_key,
 };
 
 /// A certificate and what people read of it. The certificate is not verified.
@@ -109,11 +109,18 @@ impl CertificateFacts {
         pem(&self.der)
     }
 
-    /// Whether the authority with this certificate issued the certificate, by the names in both.
+    /// Whether the authority with this certificate issued the certificate, by the names in both. Without a key identifier
+    /// the signature decides.
     pub fn is_issued_by(&self, authority: &CertificateFacts) -> bool {
         let parsed = (X509Certificate::from_der(&self.der), X509Certificate::from_der(&authority.der));
         let (Ok((_, certificate)), Ok((_, authority))) = parsed else { return false };
-        is_issued_by(&certificate, authority.subject().as_raw(), subject_key(&authority))
+        match authority_key(&certificate) {
+            Some(_) => is_issued_by(&certificate, authority.subject().as_raw(), subject_key(&authority)),
+            None => {
+                certificate.issuer().as_raw() == authority.subject().as_raw()
+                    && certificate.verify_signature(Some(authority.public_key())).is_ok()
+            }
+        }
     }
 }
 

@@ -325,6 +325,24 @@ fn renewal_does_not_keep_lifetime_shortened_by_authority_expiry() {
 }
 
 #[test]
+fn issuer_of_certificate_without_key_identifier_is_found_by_its_signature() {
+    let facts = |pem: &str| facts::CertificateFacts::of_pem(pem).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let [(own, own_facts), (_, other_facts)] = ["own", "other"].map(|folder| {
+        fs::create_dir(dir.path().join(folder)).unwrap();
+        let pair = ServingPair::in_dir(&dir.path().join(folder));
+        let authority = Authority::ensure(&pair.ca, &pair.ca_key, "one name", now()).unwrap();
+        (authority, facts(&fs::read_to_string(&pair.ca).unwrap()))
+    });
+    let mut parameters = params(&[], now(), Duration::from_secs(3600)).unwrap();
+    parameters.distinguished_name.push(DnType::CommonName, "jane");
+    let jane = parameters.signed_by(&KeyPair::generate().unwrap(), &own.issuer).unwrap();
+    let jane = facts(&jane.pem());
+    assert!(jane.is_issued_by(&own_facts));
+    assert!(!jane.is_issued_by(&other_facts));
+}
+
+#[test]
 fn certificate_without_extended_key_usage_is_a_client_certificate() {
     let key = KeyPair::generate().unwrap();
     let mut parameters = CertificateParams::default();
