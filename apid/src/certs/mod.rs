@@ -26,6 +26,7 @@ use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::printable::escape;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use processflags::command_line::{self, ParsedLine};
+use serving::certs::facts::CertificateFacts;
 use serving::certs::{CertError, DEFAULT_VALIDITY, ServingPolicy, ensure_serving_pair_with};
 
 use crate::console::print;
@@ -167,6 +168,17 @@ pub(crate) enum CertsError {
         subject: String,
         /// The reason, and the remedy.
         problem: String,
+    },
+    /// A server rejects the certificate of a kubeconfig.
+    #[error(
+        "{}: {problem}, so a server rejects the kubeconfig; `--client USER --force` without --kubeconfig, or with --group \
+         or --days, issues another certificate", cert.display()
+    )]
+    Rejected {
+        /// File of the certificate.
+        cert: PathBuf,
+        /// The state of the certificate.
+        problem: &'static str,
     },
     /// Certificates of users cannot be revoked in this folder; the others are revoked.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
@@ -319,6 +331,13 @@ impl CertsFlags {
         let uses_existing = client.as_ref().is_some_and(|(_, files)| self.uses_existing(files));
         if let Some((_, files)) = client.as_ref().filter(|_| !self.force && !uses_existing) {
             files.check_absent()?;
+        }
+        if let Some((_, files)) = client.as_ref().filter(|_| uses_existing) {
+            let certificate = CertificateFacts::read_all(&files.cert)?.into_iter().next();
+            let trust = folder.trust()?;
+            if let Some(problem) = certificate.and_then(|certificate| trust.problem(&certificate, now)) {
+                return Err(CertsError::Rejected { cert: files.cert.clone(), problem });
+            }
         }
         let policy = ServingPolicy { validity: self.validity(), ..ServingPolicy::default() };
         let pair = ensure_serving_pair_with(&folder.dir, &self.host, policy, now)?;

@@ -2,8 +2,6 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use serving::certs::facts::CertificateFacts;
-
 use super::*;
 
 #[test]
@@ -298,6 +296,15 @@ fn kubeconfig_has_bundle_certificate_and_key_and_replaces_no_file() {
     let errors = certs.run(&["--client=alice", &flag, "--days=3"]).unwrap_err();
     assert!(errors[0].contains("alice.crt: the file exists"), "{errors:?}");
     assert!(!file.exists());
+    // A certificate that the server rejects is not handed out.
+    let revoked = std::fs::read(certs.path("alice.crt")).unwrap();
+    certs.run(&["--revoke=alice"]).unwrap();
+    let errors = certs.run(&["--client=alice", &flag, "--force"]).unwrap_err();
+    assert!(errors[0].contains("alice.crt: revoked, so a server rejects the kubeconfig"), "{errors:?}");
+    assert!(!file.exists());
+    assert_eq!(std::fs::read(certs.path("alice.crt")).unwrap(), revoked);
+    certs.run(&["--client=alice", "--group=dev", &flag, "--force"]).unwrap();
+    assert!(file.exists() && !certs.is_revoked(&certs.facts("alice.crt")));
     let absent = format!("--kubeconfig={}", certs.path("absent/k").display());
     let errors = certs.run(&["--client=dora", &absent]).unwrap_err();
     assert!(errors[0].contains("the folder of the kubeconfig does not exist"), "{errors:?}");
