@@ -44,8 +44,9 @@ mod writer;
 mod tests;
 
 use std::fmt;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -437,14 +438,14 @@ impl Drop for FjallStore {
     }
 }
 
-/// Creates a directory and its ancestors, and syncs each parent directory.
+/// Creates a directory and its ancestors with mode 0700, because objects contain secrets. Syncs each parent directory.
 fn make_dirs(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
     let parent = parent(dir);
     make_dirs(parent)?;
-    match std::fs::create_dir(dir) {
+    match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }

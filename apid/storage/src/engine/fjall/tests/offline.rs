@@ -112,6 +112,26 @@ async fn restored_backup_has_same_objects_above_all_old_revisions() {
     open(&again).unwrap().close().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn each_new_store_and_its_new_ancestors_are_closed_to_other_users() {
+    let dir = memory_dir();
+    let (path, file) = (dir.path().join("data/store"), dir.path().join("file"));
+    let store = open(&path).unwrap();
+    churn(&store, 1, 30, 100).await;
+    store.close().await;
+    offline::backup(&path, &file).unwrap();
+    let restored = dir.path().join("restored/store");
+    offline::restore(&file, &restored, 0).unwrap();
+    // The repair makes a store beside the damaged one.
+    std::fs::remove_file(path.join("mark")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(matches!(offline::repair(&path, Some(&identity()), 0).unwrap(), RepairOutcome::Rebuilt { .. }));
+    for folder in ["data", "data/store", "restored", "restored/store"] {
+        let mode = std::fs::metadata(dir.path().join(folder)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{folder}");
+    }
+}
+
 /// A backup of an empty store can be restored, and the restored store continues at a higher revision.
 #[tokio::test(flavor = "multi_thread")]
 async fn empty_store_can_be_backed_up_and_restored() {
