@@ -35,7 +35,11 @@ impl Keyspace for StoredKeys {
 
     fn resource(&self, prefix: &str) -> Option<StoredResource> {
         let (group_resource, reference) = kinds::resource_of_prefix(prefix, &self.names)?;
-        Some(StoredResource { group_resource, reference_prefix: [&self.root, &*reference].concat() })
+        Some(StoredResource {
+            group_resource,
+            reference_prefix: [&self.root, &*reference].concat(),
+            archived_prefix: [kinds::REFERENCE_ROOT, &*reference].concat(),
+        })
     }
 }
 
@@ -81,7 +85,11 @@ mod tests {
     #[test]
     fn encrypted_values_are_bound_to_keys_below_the_prefix_of_etcd() {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
-        let prefix = |keys: StoredKeys| keys.resource("core/secrets/").unwrap().reference_prefix;
+        let prefix = |keys: StoredKeys| {
+            let resource = keys.resource("core/secrets/").unwrap();
+            assert_eq!(resource.archived_prefix, "/registry/secrets/");
+            resource.reference_prefix
+        };
         assert_eq!(prefix(StoredKeys::new(&names)), "/registry/secrets/");
         assert_eq!(prefix(StoredKeys::below(&names, "/registry")), "/registry/secrets/");
         assert_eq!(prefix(StoredKeys::below(&names, "other/place/")), "/other/place/secrets/");

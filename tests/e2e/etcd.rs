@@ -10,7 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use prerequisites::etcd::{self, EtcdServer, Release};
 use serde_json::{Value, json};
-use tests::harness::{ControlPlane, Options, eventually};
+use tests::harness::{ControlPlane, Options, eventually, program};
+
+use super::backup::backup;
 
 pub(super) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(super) const EVENTS: &str = "/api/v1/namespaces/default/events";
@@ -106,6 +108,53 @@ async fn two_servers_share_a_store_and_keep_the_objects_after_a_restart() {
         (admin.get(&format!("{MAPS}/shared")).await.status == 404).then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backup_of_encrypted_objects_is_restored_in_both_engines() {
+    let Some(server) = EtcdServer::start(Release::Current, &[]) else { return };
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, to, data) = (dir.path().join("enc.json"), dir.path().join("backup"), dir.path().join("data"));
+    let keys = json!([{"name": "k", "secret": "yCRbk8PwW8jX1xeeR3HL1Nkk/I6F6gQ2IEgScymIm7s="}]);
+    let rule = json!({"resources": ["secrets"], "providers": [{"aesgcm": {"keys": keys}}]});
+    let configuration = json!({
+        "kind": "EncryptionConfiguration", "apiVersion": "apiserver.config.k8s.io/v1", "resources": [rule]
+    });
+    fs::write(&file, configuration.to_string()).expect("the configuration is written");
+    let encryption = format!("--encryption-provider-config={}", file.display());
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let plane = ControlPlane::start(options(&server).flag("--etcd-prefix=/place").flag(&encryption)).await;
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"word": "hidden"}});
+    plane.admin().post(secrets, &secret).await.expect(201);
+    let output = tokio::task::block_in_place(|| backup(&plane, "admin", &to));
+    assert!(output.status.success(), "{output:?}");
+    let content = fs::read(&to).expect("the backup");
+    assert!(!content.windows(8).any(|window| window == b"aGlkZGVu"), "the Secret is not in clear text");
+
+    // A server without the key says so.
+    let other = ControlPlane::start(options(&server).flag("--etcd-prefix=/place")).await;
+    let output = tokio::task::block_in_place(|| backup(&other, "admin", &dir.path().join("refused")));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for words in ["503", "key `core/secrets/default/s` is encrypted", "--encryption-provider-config"] {
+        assert!(text.contains(words), "{text}");
+    }
+    drop(other);
+
+    let restore = |flags: &[&str]| {
+        let mut command = Command::new(program("apid"));
+        let output = command.args(["store", "restore"]).args(flags).arg("--from").arg(&to).output();
+        let output = output.expect("apid runs");
+        assert!(output.status.success(), "{output:?}");
+    };
+    restore(&[&format!("--data-dir={}", data.display())]);
+    restore(&[&format!("--etcd-servers={}", server.url()), "--etcd-prefix=/copy", &encryption]);
+    let embedded = Options { data_dir: Some(data), ..Options::kubernetes() };
+    for options in [embedded, options(&server).flag("--etcd-prefix=/copy")] {
+        let plane = ControlPlane::start(options.flag(&encryption)).await;
+        let read = plane.admin().get(&format!("{secrets}/s")).await.expect(200);
+        assert_eq!(read["data"]["word"], "aGlkZGVu");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

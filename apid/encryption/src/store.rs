@@ -28,7 +28,7 @@ use crate::configuration::{Configuration, ConfigurationError};
 use crate::decryption::{FailedKeys, Plain, ReadError};
 use crate::kms::KmsEnvironment;
 use crate::metrics::EncryptionMetrics;
-use crate::transformers::{Keyspace, Transformers};
+use crate::transformers::{Keyspace, Place, Transformers};
 
 /// Number of rows that are decrypted without a pause for other tasks.
 const ROWS_PER_TURN: usize = 64;
@@ -336,12 +336,12 @@ impl Encryption {
         }
     }
 
-    /// Encrypts the value of an operation.
+    /// Encrypts a value.
     ///
     /// # Errors
     ///
     /// `Unavailable` if the provider cannot encrypt now; `Corrupt` for the value of an unreadable object.
-    fn seal(&self, key: &str, plain: &Bytes) -> Result<Bytes> {
+    fn seal(&self, key: &str, plain: &Bytes, place: Place) -> Result<Bytes> {
         let transformers = self.current.load();
         let Some((transformer, rest)) = transformers.of_key(key) else { return Ok(plain.clone()) };
         if !transformer.has_providers() {
@@ -350,7 +350,7 @@ impl Encryption {
         if unreadable_reason(plain).is_some() {
             return Err(Error::Corrupt(format!("key `{key}`: an unreadable object cannot be written")));
         }
-        transformer.encrypt(plain, rest).map_err(Error::Unavailable)
+        transformer.encrypt(plain, rest, place).map_err(Error::Unavailable)
     }
 
     /// Commits an operation whose value is plain.
@@ -371,7 +371,7 @@ impl Encryption {
             Some(at) => Op::Update(value, at),
             None => Op::Create(value),
         };
-        let sealed = self.seal(key, &plain)?;
+        let sealed = self.seal(key, &plain, Place::Store)?;
         if sealed.as_ptr() == plain.as_ptr() {
             return engine.commit_holding(key, operation(sealed), held).await;
         }
@@ -494,6 +494,10 @@ impl Store for EncryptedStore {
         at: Revision,
     ) -> Result<Page> {
         self.engine.stored_rows_within(prefix, start, bytes, at).await
+    }
+
+    fn archived_value(&self, key: &str, value: &Bytes) -> Result<Bytes> {
+        self.encryption.seal(key, value, Place::Archive)
     }
 
     async fn is_stale(&self, key: &str) -> Result<bool> {

@@ -44,6 +44,26 @@ pub struct StoredResource {
     pub group_resource: GroupResource,
     /// The beginning of the keys of its objects in kube-apiserver: `/registry/secrets/`.
     pub reference_prefix: String,
+    /// The same in an embedded store, to which the values in a backup are bound.
+    pub archived_prefix: String,
+}
+
+impl StoredResource {
+    /// The key of an object to which its encrypted value is bound. `rest` follows the prefix in the key of apid.
+    fn key(&self, rest: &str, place: Place) -> String {
+        let prefix = match place {
+            Place::Store => &self.reference_prefix,
+            Place::Archive => &self.archived_prefix,
+        };
+        [prefix, rest].concat()
+    }
+}
+
+/// The place of an encrypted value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    Store,
+    Archive,
 }
 
 /// The transformer of one resource.
@@ -66,20 +86,15 @@ impl ResourceTransformer {
         !self.providers.is_empty()
     }
 
-    /// The key of an object in kube-apiserver. `rest` follows the prefix in the key of apid.
-    pub(crate) fn reference_key(&self, rest: &str) -> String {
-        [&self.resource.reference_prefix, rest].concat()
-    }
-
-    /// Encrypts a value.
+    /// Encrypts a value for a place.
     ///
     /// # Errors
     ///
     /// The provider is not available, as text.
-    pub(crate) fn encrypt(&self, plain: &Bytes, rest: &str) -> Result<Bytes, String> {
+    pub(crate) fn encrypt(&self, plain: &Bytes, rest: &str, place: Place) -> Result<Bytes, String> {
         let Some(first) = self.providers.first() else { return Ok(plain.clone()) };
         let start = self.clock.monotonic();
-        let result = first.provider.encrypt(plain, &self.reference_key(rest));
+        let result = first.provider.encrypt(plain, &self.resource.key(rest, place));
         first.writes.record(result.is_ok(), self.clock.monotonic().saturating_sub(start));
         result
     }
@@ -92,7 +107,7 @@ impl ResourceTransformer {
                 true => Err(ReadError::Damaged(storage::IDENTITY_READ_ENCRYPTED.to_owned())),
             };
         }
-        let key = self.reference_key(rest);
+        let key = self.resource.key(rest, Place::Store);
         let mut errors = Vec::new();
         for (index, MeasuredProvider { provider, reads, .. }) in self.providers.iter().enumerate() {
             if !stored.starts_with(provider.prefix().as_bytes()) {

@@ -24,7 +24,8 @@ impl Keyspace for AllSecrets {
 
     fn resource(&self, _: &str) -> Option<StoredResource> {
         let group_resource = GroupResource { group: String::new(), resource: "secrets".to_owned() };
-        Some(StoredResource { group_resource, reference_prefix: "/registry/secrets/".to_owned() })
+        let prefix = "/registry/secrets/".to_owned();
+        Some(StoredResource { group_resource, reference_prefix: prefix.clone(), archived_prefix: prefix })
     }
 }
 

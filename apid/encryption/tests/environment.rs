@@ -67,6 +67,7 @@ impl Keyspace for ReferenceKeys {
         Some(StoredResource {
             group_resource: GroupResource { group: group.to_owned(), resource: resource.to_owned() },
             reference_prefix: prefix.to_owned(),
+            archived_prefix: prefix.replace("/registry/", "/archive/"),
         })
     }
 }

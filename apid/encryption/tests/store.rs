@@ -12,6 +12,7 @@ use storage::cache::{Cache, Limits, WatchError};
 use storage::engine::fjall::offline::{self, ArchiveEncoder};
 use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::engine::memory::MemoryStore;
+use storage::form::{Form, FormedStore};
 use storage::{
     Change, ENCRYPTED_PREFIX, Error, Observer, Observers, Op, Revision, Store, unreadable_reason,
     unreadable_value,
@@ -128,21 +129,66 @@ async fn no_file_and_no_backup_contains_plain_text() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn written_values_have_the_documented_format() {
+/// Decrypts a value of [`KEY_A`] with AES-GCM that is bound to `key`.
+fn open_aes_gcm(stored: &[u8], bound_to: &str) -> Vec<u8> {
     use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
     use base64::Engine as _;
-    let encryption = start(&for_secrets(&json!([keys("aesgcm", &[("k", KEY_A)])]))).await;
-    let engine = memory();
-    encryption.store(Arc::clone(&engine)).commit(KEY, Op::Create(Bytes::from_static(PLAIN))).await.unwrap();
-    let stored = engine.get(KEY, None).await.unwrap().unwrap().value;
     let body = stored.strip_prefix(b"k8s:enc:aesgcm:v1:k:").unwrap();
     let key = base64::engine::general_purpose::STANDARD.decode(KEY_A).unwrap();
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).unwrap());
     let (nonce, sealed) = body.split_at(12);
     let nonce = Nonce::try_assume_unique_for_key(nonce).unwrap();
     let mut sealed = sealed.to_vec();
-    assert_eq!(key.open_in_place(nonce, Aad::from(KEY.as_bytes()), &mut sealed).unwrap(), PLAIN);
+    key.open_in_place(nonce, Aad::from(bound_to.as_bytes()), &mut sealed).unwrap().to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn written_values_have_the_documented_format() {
+    let encryption = start(&for_secrets(&json!([keys("aesgcm", &[("k", KEY_A)])]))).await;
+    let engine = memory();
+    encryption.store(Arc::clone(&engine)).commit(KEY, Op::Create(Bytes::from_static(PLAIN))).await.unwrap();
+    let stored = engine.get(KEY, None).await.unwrap().unwrap().value;
+    assert_eq!(open_aes_gcm(&stored, KEY), PLAIN);
+}
+
+/// In a cluster, the values have another form inside of their encryption, and are bound to the keys there.
+#[tokio::test(flavor = "multi_thread")]
+async fn backup_of_a_cluster_has_encrypted_values_of_an_embedded_store() {
+    struct Reversed;
+
+    impl Form for Reversed {
+        fn read(&self, _: &str, value: &Bytes) -> Result<Bytes, String> {
+            Ok(value.iter().rev().copied().collect())
+        }
+
+        fn write(&self, key: &str, value: &Bytes) -> Result<Bytes, String> {
+            self.read(key, value)
+        }
+    }
+
+    let map = "/registry/configmaps/default/m";
+    let encryption = start(&for_secrets(&json!([keys("aesgcm", &[("k", KEY_A)])]))).await;
+    let engine = memory();
+    let store = FormedStore::new(Arc::new(Reversed), encryption.store(Arc::clone(&engine)));
+    for key in [KEY, map] {
+        store.commit(key, Op::Create(Bytes::from_static(PLAIN))).await.unwrap();
+    }
+    let rows = store.stored_rows_within("", "", 1 << 20, store.revision()).await.unwrap().rows;
+    let [in_map, in_secret] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((&*in_map.key, &in_map.value[..]), (map, PLAIN));
+    assert_eq!(open_aes_gcm(&in_secret.value, &KEY.replace("/registry/", "/archive/")), PLAIN);
+
+    let other = start(&for_secrets(&json!([keys("aesgcm", &[("k", KEY_B)])]))).await;
+    let without = start(&json!({
+        "kind": "EncryptionConfiguration", "apiVersion": "apiserver.config.k8s.io/v1",
+        "resources": [{"resources": ["configmaps"], "providers": [identity()]}],
+    }))
+    .await;
+    for encryption in [other, without] {
+        let store = FormedStore::new(Arc::new(Reversed), encryption.store(Arc::clone(&engine)));
+        let refused = store.stored_rows_within("", "", 1 << 20, store.revision()).await.unwrap_err();
+        assert!(refused.to_string().contains(&format!("key `{KEY}` is encrypted")), "{refused}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

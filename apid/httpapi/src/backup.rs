@@ -12,8 +12,8 @@
 //!
 //! # Errors
 //!
-//! 429 while a backup runs already. A backup is interrupted when the store cannot be read, when the client accepts no data
-//! for [`TimeLimits::part`], and after [`TimeLimits::total`].
+//! 429 while a backup runs already, 503 if the first object of a resource cannot be read. A backup is interrupted when the
+//! store cannot be read, when the client accepts no data for [`TimeLimits::part`], and after [`TimeLimits::total`].
 //!
 //! # Invariants
 //!
@@ -92,7 +92,7 @@ enum BackupError {
 ///
 /// # Errors
 ///
-/// 429: a backup runs already.
+/// 429: a backup runs already. 503: an object cannot be read, or is encrypted with an unknown key.
 pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
     let state = context.api_state();
     let permit = Arc::clone(&context.http_state.backups).try_acquire_owned();
@@ -103,10 +103,16 @@ pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Stat
         preset: state.names.preset().to_string(),
         api_domain: state.names.api_domain().to_owned(),
     };
+    let lease = state.store.lease_history(revision);
+    // The stream has no place for a reason, so that objects that the server cannot decrypt are found here.
+    let prefixes = kinds::stored_prefixes(&*state.store, revision).await;
+    let prefixes =
+        prefixes.map_err(|error| Status::unavailable(format!("the backup does not start: {error}"), 0))?;
     let backup = Backup {
-        lease: state.store.lease_history(revision),
+        lease,
         permit,
         store: Arc::clone(&state.store),
+        prefixes,
         revision,
         limits: TimeLimits::SERVER,
     };
@@ -140,6 +146,8 @@ fn body(parts: mpsc::Receiver<Part>) -> Body {
 /// A running backup. It has its own task, so it also ends when the client does not read.
 struct Backup {
     store: Arc<dyn Store>,
+    /// The prefixes of all keys. The file is sorted by key; an engine may order resources differently.
+    prefixes: Vec<String>,
     revision: Revision,
     limits: TimeLimits,
     lease: HistoryLease,
@@ -166,12 +174,11 @@ impl Backup {
     ) -> Result<(Bytes, u64, u64), BackupError> {
         let mut out = Vec::new();
         let mut encoder = ArchiveEncoder::begin(identity, self.revision.0, &mut out);
-        // The file is sorted by key. An engine may order resources differently.
-        for prefix in kinds::stored_prefixes(&*self.store, self.revision).await? {
+        for prefix in &self.prefixes {
             let mut next = Some(String::new());
             while let Some(start) = next {
                 let room = PART_BYTES.saturating_sub(out.len());
-                let page = self.store.stored_rows_within(&prefix, &start, room, self.revision).await?;
+                let page = self.store.stored_rows_within(prefix, &start, room, self.revision).await?;
                 if !out.is_empty() && page.rows.first().is_some_and(|row| row.size() > room) {
                     send(parts, Part::Middle(std::mem::take(&mut out).into()), self.limits.part).await?;
                 }
@@ -267,7 +274,8 @@ mod tests {
         let permits = Arc::new(Semaphore::new(1));
         let permit = Arc::clone(&permits).try_acquire_owned().unwrap();
         let (lease, revision) = (HistoryLease::default(), store.revision());
-        (Backup { store: Arc::new(store), revision, limits, lease, permit }, permits)
+        let prefixes = kinds::stored_prefixes(&store, revision).await.unwrap();
+        (Backup { store: Arc::new(store), prefixes, revision, limits, lease, permit }, permits)
     }
 
     fn identity() -> Identity {
@@ -317,8 +325,10 @@ mod tests {
         }
         let revision = store.revision();
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let store = EtcdOrder(store);
         let backup = Backup {
-            store: Arc::new(EtcdOrder(store)),
+            prefixes: kinds::stored_prefixes(&store, revision).await.unwrap(),
+            store: Arc::new(store),
             revision,
             limits: TimeLimits { part: LIMIT * 200, total: LIMIT * 200 },
             lease: HistoryLease::default(),

@@ -83,6 +83,20 @@ fn read(form: &dyn Form, key: &str, value: &Bytes) -> Bytes {
     })
 }
 
+/// Rejects a value that the layer below did not decrypt: it cannot be converted for another engine.
+fn check_decrypted(row: &Row) -> Result<()> {
+    let reason = match unreadable_reason(&row.value) {
+        Some(reason) => reason,
+        None if row.value.starts_with(ENCRYPTED_PREFIX) => "there is no `--encryption-provider-config`",
+        None => return Ok(()),
+    };
+    Err(Error::Unavailable(format!(
+        "key `{}` is encrypted and cannot be decrypted: {reason}; give the server a file of \
+         `--encryption-provider-config` with its key, or use `etcdctl snapshot save`",
+        row.key
+    )))
+}
+
 fn read_row(form: &dyn Form, row: Row) -> Row {
     Row { value: read(form, &row.key, &row.value), ..row }
 }
@@ -162,9 +176,11 @@ impl Store for FormedStore {
         }
     }
 
+    /// Encrypted values have the form of the callers inside: they are decrypted, converted and encrypted again.
+    ///
     /// # Errors
     ///
-    /// A value is encrypted: the form inside cannot be converted, so that the rows would be useless in another engine.
+    /// Further: the layer below does not decrypt a value.
     async fn stored_rows_within(
         &self,
         prefix: &str,
@@ -172,15 +188,13 @@ impl Store for FormedStore {
         bytes: usize,
         at: Revision,
     ) -> Result<Page> {
-        let page = self.engine.stored_rows_within(prefix, start, bytes, at).await?;
-        if let Some(row) = page.rows.iter().find(|row| row.value.starts_with(ENCRYPTED_PREFIX)) {
-            return Err(Error::Unavailable(format!(
-                "key `{}` is encrypted: use `etcdctl snapshot save`, or `apid store copy` with \
-                 `--encryption-provider-config`",
-                row.key
-            )));
+        let page = self.engine.rows_within(prefix, start, 0, bytes, at).await?;
+        page.rows.iter().try_for_each(check_decrypted)?;
+        let mut page = self.read_page(page).await;
+        for row in &mut page.rows {
+            row.value = self.engine.archived_value(&row.key, &row.value)?;
         }
-        Ok(self.read_page(page).await)
+        Ok(page)
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {

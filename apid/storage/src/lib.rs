@@ -408,8 +408,8 @@ pub trait Store: Send + Sync + 'static {
         }
     }
 
-    /// As [`Store::rows_within`] without a limit of rows, with the bytes as the engine holds them: encrypted values stay
-    /// encrypted. For backups.
+    /// As [`Store::rows_within`] without a limit of rows, with the bytes as an embedded store holds them: encrypted values
+    /// stay encrypted. For backups.
     ///
     /// # Errors
     ///
@@ -422,6 +422,18 @@ pub trait Store: Send + Sync + 'static {
         at: Revision,
     ) -> Result<Page> {
         self.rows_within(prefix, start, 0, bytes, at).await
+    }
+
+    /// The bytes in a backup for a value: encrypted, if the rules of the encryption cover the key.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the provider cannot encrypt now; `Corrupt` for the value of an unreadable object.
+    fn archived_value(&self, key: &str, value: &Bytes) -> Result<Bytes> {
+        match self.inner() {
+            Some(inner) => inner.archived_value(key, value),
+            None => Ok(value.clone()),
+        }
     }
 
     /// Whether an unchanged write of a key changes its stored bytes, because another key or another provider

@@ -55,6 +55,16 @@ async fn second_backup_at_the_same_time_gets_429() {
 }
 
 #[tokio::test]
+async fn backup_of_an_unreadable_store_is_rejected_with_the_reason() {
+    let server = Server::start().await;
+    server.api_state.store.close().await;
+    let rejected = server.send("POST", "/store/backup", &[], "").await;
+    let text = String::from_utf8_lossy(&rejected.body).into_owned();
+    assert_eq!(rejected.code, 503, "{text}");
+    assert!(text.contains("the backup does not start: ") && text.contains("closed"), "{text}");
+}
+
+#[tokio::test]
 async fn backup_is_audited_with_revision_at_begin_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");

@@ -40,6 +40,8 @@ use members::{Members, free_ports};
 
 /// The folder of the members in the data directory.
 const ETCD: &str = "etcd";
+/// The file in the data directory with the key of encrypted objects.
+const ENCRYPTION: &str = "encryption.yaml";
 /// Time for which a server may end in order.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of bytes of the key that encrypts Secrets.
@@ -256,7 +258,7 @@ fn describe(servers: &[(String, u16, watch::Receiver<Option<u32>>)]) -> String {
 fn shared_flags(names: &Names, data_dir: &Path) -> Result<Vec<FlagValues>, ClusterError> {
     let key = data_dir.join("service-accounts.key");
     certs::ensure_key(&key)?;
-    let encryption = data_dir.join("encryption.yaml");
+    let encryption = data_dir.join(ENCRYPTION);
     if !encryption.exists() {
         let mut secret = [0; KEY_BYTES];
         aws_lc_rs::rand::fill(&mut secret).map_err(|_| ClusterError::Random)?;
@@ -277,13 +279,17 @@ fn shared_flags(names: &Names, data_dir: &Path) -> Result<Vec<FlagValues>, Clust
     ])
 }
 
-/// The message at the start, with the place of the logs.
+/// The message at the start, with the places of the logs and of the key of the Secrets.
 pub(super) fn starting(count: u8, data_dir: &Path, verbose: bool) -> String {
     let logs = match verbose {
         true => String::new(),
         false => format!("; logs: {}/*.log", super::next_steps::quote(data_dir)),
     };
-    format!("starting 3 members of etcd and {count} servers with their authds{logs}\n")
+    let encryption = super::next_steps::quote(&data_dir.join(ENCRYPTION));
+    format!(
+        "starting 3 members of etcd and {count} servers with their authds{logs}\n\
+         Secrets are encrypted in etcd and in backups; their key is in {encryption}\n"
+    )
 }
 
 #[cfg(test)]
@@ -300,6 +306,12 @@ mod tests {
             let read = encryption::Configuration::read(&dir.path().join("encryption.yaml"), &names);
             assert!(read.is_ok(), "{domain}: {}", read.unwrap_err());
         }
+    }
+
+    #[test]
+    fn start_names_the_key_of_the_secrets() {
+        let text = starting(2, Path::new("/data"), false);
+        assert!(text.ends_with("; their key is in /data/encryption.yaml\n"), "{text}");
     }
 
     #[test]
