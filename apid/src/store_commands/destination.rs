@@ -42,7 +42,7 @@ impl Destination {
                 self.path.display()
             )));
         }
-        let file = self.path.join(file_name(SystemClock::new().now()));
+        let file = unused_file(&self.path, SystemClock::new().now());
         let summary = backup(&file)?;
         crate::console::print(format!("{}: ", file.display()));
         let code = print_summary(&summary);
@@ -64,6 +64,14 @@ impl Destination {
 /// Returns the name of a backup of this time, for example `apid-20261130T030000Z.backup`.
 fn file_name(now: Timestamp) -> String {
     format!("{}{}{}", NAME.0, now.strftime("%Y%m%dT%H%M%SZ"), NAME.1)
+}
+
+/// Returns the path of a backup of this time, or of the first second after it whose name is not used: several backups
+/// can be made within a second.
+fn unused_file(folder: &Path, now: Timestamp) -> PathBuf {
+    let at = |second| folder.join(file_name(Timestamp::from_second(second).unwrap_or(now)));
+    let is_used = |path: &PathBuf| path.try_exists().unwrap_or(false);
+    (now.as_second()..).map(at).find(|path| !is_used(path)).unwrap_or_else(|| at(now.as_second()))
 }
 
 /// Whether a file name is that of a backup.
@@ -109,6 +117,17 @@ mod tests {
         assert_eq!(removed, [dir.path().join(names[0])]);
         let left = names.iter().filter(|name| dir.path().join(name).exists()).count();
         assert_eq!(left, 4);
+    }
+
+    #[test]
+    fn backups_within_a_second_get_the_names_of_the_next_seconds() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Timestamp::from_second(1_780_000_000).unwrap();
+        for name in ["apid-20260528T202640Z.backup", "apid-20260528T202641Z.backup"] {
+            let file = unused_file(dir.path(), now);
+            assert_eq!(file, dir.path().join(name));
+            std::fs::write(file, "").unwrap();
+        }
     }
 
     #[test]
