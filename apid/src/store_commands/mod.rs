@@ -42,7 +42,7 @@ const LOSSES: u8 = 3;
 
 const HELP: &str = "\
 apid store checks, repairs, backs up, restores and rewrites the store of a data directory. Stop the server that uses the store
-first, except for a backup with --server.
+first, except for a backup with --kubeconfig or --server.
 
 usage: apid store check   --data-dir DIR
        apid store repair  --data-dir DIR [--names PRESET] [--api-domain DOMAIN]
