@@ -29,7 +29,9 @@ use encryption::{Configuration, Encryption, EncryptionMetrics};
 use serving::flags::duration;
 use serving::metrics::Metrics;
 use storage::engine::etcd::EtcdStore;
-use storage::engine::fjall::offline::{self, ArchiveEncoder, ArchiveFile, ArchiveReader, BackupSummary};
+use storage::engine::fjall::offline::{
+    self, ArchiveEncoder, ArchiveError, ArchiveFile, ArchiveReader, BackupSummary,
+};
 use storage::engine::fjall::{Identity, OpenError};
 use storage::engine::memory::MemoryStore;
 use storage::form::Form as _;
@@ -84,6 +86,8 @@ enum CopyError {
     Usage(String),
     #[error("{0}")]
     Embedded(#[from] OpenError),
+    #[error("{0}")]
+    Archive(#[from] ArchiveError),
     #[error("{0}")]
     Etcd(#[from] etcd_store::EtcdStoreError),
     #[error("{0}")]

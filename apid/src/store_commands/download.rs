@@ -11,7 +11,7 @@ use std::path::Path;
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 use serving::client::Remote;
-use storage::engine::fjall::offline::{ArchiveFile, BackupSummary};
+use storage::engine::fjall::offline::{ArchiveError, ArchiveFile, ArchiveProblem, BackupSummary};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::server_source::{MAX_MESSAGE, ServerSource, SourceError, TIMEOUT, runtime};
@@ -22,9 +22,12 @@ const BACKUP_PATH: &str = "/store/backup";
 /// The reason why a download failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DownloadError {
-    /// The request failed, or the file cannot be written.
+    /// The request failed.
     #[error("{0}")]
     Source(#[from] SourceError),
+    /// The file cannot be written.
+    #[error("{0}")]
+    File(#[from] ArchiveError),
     /// The server or the connection interrupted the backup; contains the reason.
     #[error("the backup was interrupted: {0}; try again, and see the log of the server")]
     Interrupted(String),
@@ -32,8 +35,8 @@ pub(super) enum DownloadError {
     #[error("the backup is larger than {0} bytes; set `--max-size` to more")]
     TooLarge(u64),
     /// The received file is incomplete or damaged.
-    #[error("the received backup is not usable: {0}")]
-    Damaged(#[from] storage::Error),
+    #[error("the received backup {0}")]
+    Damaged(ArchiveProblem),
 }
 
 impl ServerSource {
@@ -43,19 +46,20 @@ impl ServerSource {
     ///
     /// See [`DownloadError`]. `max_bytes` is the maximum size of the file.
     pub(super) fn download(&self, target: &Path, max_bytes: u64) -> Result<BackupSummary, DownloadError> {
-        let file_error = |error| SourceError::File { path: target.to_owned(), error };
         let remote = self.remote()?;
         let runtime = runtime()?;
-        let mut file = ArchiveFile::create(target).map_err(file_error)?;
+        let mut file = ArchiveFile::create(target)?;
         let receive = async {
             tokio::select! {
-                result = receive(&remote, &mut file, target, max_bytes) => result,
+                result = receive(&remote, &mut file, max_bytes) => result,
                 signal = wait_for_signal() => Err(DownloadError::Interrupted(signal)),
             }
         };
-        let result = runtime.block_on(receive).and_then(|()| file.verify().map_err(DownloadError::Damaged));
+        let result = runtime.block_on(receive);
+        let verify = |()| file.verify().map_err(|error| DownloadError::Damaged(error.problem));
+        let result = result.and_then(verify);
         match result {
-            Ok(summary) => Ok(file.finish().map(|()| summary).map_err(file_error)?),
+            Ok(summary) => Ok(file.finish().map(|()| summary)?),
             Err(error) => {
                 file.discard();
                 Err(error)
@@ -65,12 +69,7 @@ impl ServerSource {
 }
 
 /// Receives the body of the response into the file.
-async fn receive(
-    remote: &Remote,
-    file: &mut ArchiveFile,
-    target: &Path,
-    max_bytes: u64,
-) -> Result<(), DownloadError> {
+async fn receive(remote: &Remote, file: &mut ArchiveFile, max_bytes: u64) -> Result<(), DownloadError> {
     let accept = HeaderValue::from_static("application/octet-stream, */*");
     let response = remote.send_for_stream(Method::POST, BACKUP_PATH, accept, TIMEOUT).await;
     let response = response.map_err(SourceError::from)?;
@@ -88,7 +87,7 @@ async fn receive(
             if received_bytes > max_bytes {
                 return Err(DownloadError::TooLarge(max_bytes));
             }
-            file.write(data).map_err(|error| SourceError::File { path: target.to_owned(), error })?;
+            file.write(data)?;
         } else {
             message.extend_from_slice(data.get(..MAX_MESSAGE).unwrap_or(data));
         }

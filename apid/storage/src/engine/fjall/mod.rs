@@ -63,6 +63,7 @@ use self::database::Tables;
 use self::files::journal::{self, JournalEnd};
 use self::files::{FileProblem, VerifyOutcome};
 use self::high_water_mark::{HighWaterMark, HighWaterMarkError, MarkValues};
+use self::offline::ArchiveError;
 use self::queue::{Commit, WriterCommand};
 use self::reader::RowLimits;
 use self::rotation::Rotation;
@@ -193,6 +194,15 @@ pub enum OpenError {
         /// The newest supported format version.
         known: u32,
     },
+    /// An operation on a store found none.
+    #[error("there is no store in `{}`; name the data directory of a server", .0.display())]
+    NotFound(PathBuf),
+    /// A new store would replace another one.
+    #[error("the store `{}` exists already: move it away, or choose another data directory", .0.display())]
+    Exists(PathBuf),
+    /// A backup file is not usable.
+    #[error("{0}")]
+    Archive(#[from] ArchiveError),
     /// A repair found no identity in the store, and the caller gave none.
     #[error("the identity of the store is lost; give the names preset and the API domain")]
     MissingIdentity,

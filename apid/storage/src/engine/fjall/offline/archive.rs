@@ -9,13 +9,64 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::super::database::map_io_error;
 use super::{BackupSummary, Identity, rename};
-use crate::{Error, MAX_KEY, MAX_VALUE, Result, Revision};
+use crate::{MAX_KEY, MAX_VALUE, Revision};
 
 const MAGIC: &[u8; 16] = b"apid backup\nv1\n\0";
 const ROW: u8 = 1;
 const END: u8 = 2;
+
+/// The reason why a backup file is not usable.
+#[derive(Debug, thiserror::Error)]
+#[error("the backup file `{}` {problem}", .path.display())]
+pub struct ArchiveError {
+    /// The backup file.
+    pub path: PathBuf,
+    /// The problem of the file.
+    pub problem: ArchiveProblem,
+}
+
+/// The problem of a backup file, as the predicate of a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveProblem {
+    /// A file with the name exists, or the file cannot be created.
+    #[error("cannot be created: {0}")]
+    Create(io::Error),
+    /// The file cannot be written.
+    #[error("cannot be written: {0}")]
+    Write(io::Error),
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(io::Error),
+    /// The path names no file.
+    #[error("does not exist")]
+    Missing,
+    /// The file is no backup, or one of a newer release.
+    #[error("has no supported format: only files of `apid store backup` can be restored")]
+    Format,
+    /// The file ends before the trailer.
+    #[error("is truncated: make or use another backup")]
+    Truncated,
+    /// A checksum is wrong, or a length is impossible.
+    #[error("is damaged, a checksum is wrong: make or use another backup")]
+    Damaged,
+}
+
+impl ArchiveProblem {
+    fn of_read(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => ArchiveProblem::Truncated,
+            io::ErrorKind::NotFound => ArchiveProblem::Missing,
+            _ => ArchiveProblem::Read(error),
+        }
+    }
+
+    fn of(self, path: &Path) -> ArchiveError {
+        ArchiveError { path: path.to_owned(), problem: self }
+    }
+}
+
+type Result<T, E = ArchiveProblem> = std::result::Result<T, E>;
 
 /// Encodes a backup: header, objects, trailer.
 #[derive(Debug)]
@@ -82,19 +133,11 @@ impl ArchiveFile {
     ///
     /// # Errors
     ///
-    /// The error does not contain the path.
     /// The path exists already or ends with a slash, another process writes the file, or the file cannot be created.
-    pub fn create(path: &Path) -> io::Result<ArchiveFile> {
-        if path.try_exists()? {
-            let reason = "the file exists; choose another name";
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
-        }
-        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-            let reason = "the path is a folder; name a file";
-            return Err(io::Error::new(io::ErrorKind::IsADirectory, reason));
-        }
+    pub fn create(path: &Path) -> Result<ArchiveFile, ArchiveError> {
         let unfinished = path.with_added_extension("new");
-        let file = create_locked(&unfinished)?;
+        let file = check_new(path).and_then(|()| create_locked(&unfinished));
+        let file = file.map_err(|error| ArchiveProblem::Create(error).of(path))?;
         Ok(ArchiveFile { file: BufWriter::with_capacity(1 << 20, file), path: path.to_owned(), unfinished })
     }
 
@@ -103,8 +146,8 @@ impl ArchiveFile {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
+        self.file.write_all(bytes).map_err(|error| ArchiveProblem::Write(error).of(&self.path))
     }
 
     /// Reads the whole file back and compares its checksums.
@@ -112,8 +155,8 @@ impl ArchiveFile {
     /// # Errors
     ///
     /// The file is incomplete or damaged.
-    pub fn verify(&mut self) -> Result<BackupSummary> {
-        self.file.flush().map_err(|error| map_io_error(&error))?;
+    pub fn verify(&mut self) -> Result<BackupSummary, ArchiveError> {
+        self.file.flush().map_err(|error| ArchiveProblem::Write(error).of(&self.path))?;
         let mut reader = ArchiveReader::open(&self.unfinished)?;
         while reader.next_object()?.is_some() {}
         let (objects, bytes) = reader.counts();
@@ -126,16 +169,32 @@ impl ArchiveFile {
     /// # Errors
     ///
     /// The file cannot be synced or renamed.
-    pub fn finish(mut self) -> io::Result<()> {
-        self.file.flush()?;
-        self.file.get_ref().sync_all()?;
-        rename(&self.unfinished, &self.path)
+    pub fn finish(mut self) -> Result<(), ArchiveError> {
+        let mut finish = || {
+            self.file.flush()?;
+            self.file.get_ref().sync_all()?;
+            rename(&self.unfinished, &self.path)
+        };
+        finish().map_err(|error| ArchiveProblem::Write(error).of(&self.path))
     }
 
     /// Removes the incomplete file.
     pub fn discard(self) {
         let _ = std::fs::remove_file(&self.unfinished);
     }
+}
+
+/// Rejects a path that exists already or ends with a slash.
+fn check_new(path: &Path) -> io::Result<()> {
+    if path.try_exists()? {
+        let reason = "the file exists; choose another name";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
+    }
+    if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        let reason = "the path is a folder; name a file";
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, reason));
+    }
+    Ok(())
 }
 
 /// Creates a file and locks it until the file is closed. Empties an existing file that is not locked.
@@ -176,6 +235,7 @@ fn create_locked(path: &Path) -> io::Result<File> {
 /// A reader of backup files.
 #[derive(Debug)]
 pub struct ArchiveReader {
+    path: PathBuf,
     file: BufReader<File>,
     identity: Identity,
     revision: u64,
@@ -192,28 +252,33 @@ impl ArchiveReader {
     /// # Errors
     ///
     /// The file does not exist, cannot be read, or is no backup.
-    pub fn open(path: &Path) -> Result<ArchiveReader> {
-        let file = File::open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::Unavailable(format!("`{}` does not exist", path.display())),
-            _ => map_io_error(&error),
-        })?;
-        let identity = Identity { preset: String::new(), api_domain: String::new() };
-        let file = BufReader::with_capacity(1 << 20, file);
-        let mut reader =
-            ArchiveReader { file, identity, revision: 0, objects: 0, bytes: 0, crc: 0, ended: false };
-        if reader.read_array::<16>()? != *MAGIC {
-            return Err(Error::Corrupt(format!(
-                "`{}` is not a backup file of a supported format",
-                path.display()
-            )));
-        }
-        reader.revision = u64::from_be_bytes(reader.read_array()?);
-        let text = reader.read_sized(MAX_KEY)?;
-        reader.check_crc()?;
-        let text = String::from_utf8(text).map_err(|_| damaged_error())?;
-        let (preset, api_domain) = text.split_once('\n').ok_or_else(damaged_error)?;
-        reader.identity = Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() };
+    pub fn open(path: &Path) -> Result<ArchiveReader, ArchiveError> {
+        let file = File::open(path).map_err(|error| ArchiveProblem::of_read(error).of(path))?;
+        let mut reader = ArchiveReader {
+            path: path.to_owned(),
+            file: BufReader::with_capacity(1 << 20, file),
+            identity: Identity { preset: String::new(), api_domain: String::new() },
+            revision: 0,
+            objects: 0,
+            bytes: 0,
+            crc: 0,
+            ended: false,
+        };
+        reader.read_header().map_err(|problem| problem.of(path))?;
         Ok(reader)
+    }
+
+    fn read_header(&mut self) -> Result<()> {
+        if self.read_array::<16>()? != *MAGIC {
+            return Err(ArchiveProblem::Format);
+        }
+        self.revision = u64::from_be_bytes(self.read_array()?);
+        let text = self.read_sized(MAX_KEY)?;
+        self.check_crc()?;
+        let text = String::from_utf8(text).map_err(|_| ArchiveProblem::Damaged)?;
+        let (preset, api_domain) = text.split_once('\n').ok_or(ArchiveProblem::Damaged)?;
+        self.identity = Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() };
+        Ok(())
     }
 
     /// The identity of the backed-up store.
@@ -236,7 +301,11 @@ impl ArchiveReader {
     /// # Errors
     ///
     /// The file is truncated or damaged.
-    pub fn next_object(&mut self) -> Result<Option<(String, u64, Bytes)>> {
+    pub fn next_object(&mut self) -> Result<Option<(String, u64, Bytes)>, ArchiveError> {
+        self.read_object().map_err(|problem| problem.of(&self.path))
+    }
+
+    fn read_object(&mut self) -> Result<Option<(String, u64, Bytes)>> {
         if self.ended {
             return Ok(None);
         }
@@ -246,9 +315,9 @@ impl ArchiveReader {
                 let lengths = [self.read_array()?, self.read_array()?].map(u32::from_be_bytes);
                 let [key, value] = lengths.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
                 if key > MAX_KEY || value > MAX_VALUE || revision > self.revision {
-                    return Err(damaged_error());
+                    return Err(ArchiveProblem::Damaged);
                 }
-                let key = String::from_utf8(self.read_bytes(key)?).map_err(|_| damaged_error())?;
+                let key = String::from_utf8(self.read_bytes(key)?).map_err(|_| ArchiveProblem::Damaged)?;
                 let value = self.read_bytes(value)?;
                 self.check_crc()?;
                 self.objects += 1;
@@ -258,20 +327,20 @@ impl ArchiveReader {
                 let objects = u64::from_be_bytes(self.read_array()?);
                 self.check_crc()?;
                 if objects != self.objects
-                    || self.file.read(&mut [0]).map_err(|error| map_io_error(&error))? != 0
+                    || self.file.read(&mut [0]).map_err(ArchiveProblem::of_read)? != 0
                 {
-                    return Err(damaged_error());
+                    return Err(ArchiveProblem::Damaged);
                 }
                 self.ended = true;
                 Ok(None)
             }
-            _ => Err(damaged_error()),
+            _ => Err(ArchiveProblem::Damaged),
         }
     }
 
     fn read_array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut bytes = [0; N];
-        self.file.read_exact(&mut bytes).map_err(|error| map_read_error(&error))?;
+        self.file.read_exact(&mut bytes).map_err(ArchiveProblem::of_read)?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes);
         self.bytes += N as u64;
         Ok(bytes)
@@ -281,14 +350,14 @@ impl ArchiveReader {
     fn read_sized(&mut self, max: usize) -> Result<Vec<u8>> {
         let length = usize::try_from(u32::from_be_bytes(self.read_array()?)).unwrap_or(usize::MAX);
         if length > max {
-            return Err(damaged_error());
+            return Err(ArchiveProblem::Damaged);
         }
         self.read_bytes(length)
     }
 
     fn read_bytes(&mut self, length: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; length];
-        self.file.read_exact(&mut bytes).map_err(|error| map_read_error(&error))?;
+        self.file.read_exact(&mut bytes).map_err(ArchiveProblem::of_read)?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes);
         self.bytes += length as u64;
         Ok(bytes)
@@ -297,19 +366,8 @@ impl ArchiveReader {
     /// Reads the checksum at this position, and compares it with the running checksum.
     fn check_crc(&mut self) -> Result<()> {
         let mut stored = [0; 4];
-        self.file.read_exact(&mut stored).map_err(|error| map_read_error(&error))?;
+        self.file.read_exact(&mut stored).map_err(ArchiveProblem::of_read)?;
         self.bytes += 4;
-        if u32::from_be_bytes(stored) == self.crc { Ok(()) } else { Err(damaged_error()) }
-    }
-}
-
-fn damaged_error() -> Error {
-    Error::Corrupt("the backup file is damaged".to_owned())
-}
-
-fn map_read_error(error: &io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::Corrupt("the backup file is truncated".to_owned()),
-        _ => map_io_error(error),
+        if u32::from_be_bytes(stored) == self.crc { Ok(()) } else { Err(ArchiveProblem::Damaged) }
     }
 }

@@ -25,7 +25,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use self::archive::{ArchiveEncoder, ArchiveFile, ArchiveReader};
+pub use self::archive::{ArchiveEncoder, ArchiveError, ArchiveFile, ArchiveProblem, ArchiveReader};
 use self::build::StoreBuilder;
 use super::database::Tables;
 use super::high_water_mark::MarkValues;
@@ -240,8 +240,7 @@ pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
     let (tables, mark) = open_intact(dir)?;
     let recovered = recovery::compare(&tables, mark)?;
     let identity = recovery::identity(&tables)?;
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("`{}`: {error}", file.display()));
-    let (mut file, mut buffer) = (ArchiveFile::create(file).map_err(named)?, Vec::new());
+    let (mut file, mut buffer) = (ArchiveFile::create(file)?, Vec::new());
     let mut encoder = ArchiveEncoder::begin(&identity, recovered.revision, &mut buffer);
     let (mut start, mut more) = (String::new(), true);
     while more {
@@ -295,9 +294,7 @@ pub struct RestoreOutcome {
 /// A store exists already, the file is incomplete, or building the store fails. A failure leaves no store.
 pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<RestoreOutcome, OpenError> {
     if dir.try_exists()? {
-        let reason =
-            format!("`{}` exists already; restore into a directory that does not exist", dir.display());
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason).into());
+        return Err(OpenError::Exists(dir.to_owned()));
     }
     let mut archive = ArchiveReader::open(file)?;
     let (identity, newest) = (archive.identity().clone(), archive.revision());
@@ -323,8 +320,7 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<RestoreOutcome, Open
 /// Locks an existing store.
 fn lock(dir: &Path) -> Result<File, OpenError> {
     if !dir.is_dir() {
-        let reason = format!("there is no store in `{}`", dir.display());
-        return Err(io::Error::new(io::ErrorKind::NotFound, reason).into());
+        return Err(OpenError::NotFound(dir.to_owned()));
     }
     super::lock(dir)
 }

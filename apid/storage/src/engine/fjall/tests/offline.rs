@@ -36,7 +36,7 @@ async fn check_and_repair_leave_intact_store_unchanged() {
         (report.revision, report.compacted, report.changes, report.objects),
         (300, 250, 50, rows.len())
     );
-    assert!(offline::check(&dir.path().join("none")).is_err());
+    assert!(matches!(offline::check(&dir.path().join("none")), Err(OpenError::NotFound(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,10 +82,20 @@ async fn restored_backup_has_same_objects_above_all_old_revisions() {
     let archived = offline::backup(&path, &file).unwrap();
     assert_eq!((archived.revision, archived.objects), (Revision(300), rows.len() as u64));
     assert_eq!(archived.bytes, std::fs::metadata(&file).unwrap().len());
-    assert!(offline::backup(&path, &file).is_err(), "a backup is not overwritten");
+    let refused = offline::backup(&path, &file).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        format!(
+            "the backup file `{}` cannot be created: the file exists; choose another name",
+            file.display()
+        ),
+        "a backup is not overwritten"
+    );
     let done = offline::restore(&file, &restored, 0).unwrap();
     assert_eq!((done.revision, &done.archived), (Revision(300 + REVISION_GAP), &archived));
-    assert!(offline::restore(&file, &restored, 0).is_err(), "the store exists already");
+    assert!(
+        matches!(offline::restore(&file, &restored, 0), Err(OpenError::Exists(path)) if path == restored)
+    );
     let report = offline::check(&restored).unwrap();
     assert!(report.is_sound(), "{report}");
     for round in 0..3 {
@@ -158,7 +168,13 @@ async fn damaged_or_truncated_backup_is_rejected_and_leaves_no_store() {
     let whole = std::fs::read(&file).unwrap();
     let refused = |bytes: &[u8], what: &str| {
         std::fs::write(&file, bytes).unwrap();
-        assert!(offline::restore(&file, &restored, 0).is_err(), "{what}");
+        let error = offline::restore(&file, &restored, 0).unwrap_err().to_string();
+        let named = format!("the backup file `{}` ", file.display());
+        let problems = ["is truncated", "is damaged", "has no supported format"];
+        assert!(
+            error.starts_with(&named) && problems.iter().any(|text| error.contains(text)),
+            "{what}: {error}"
+        );
         let left: Vec<_> =
             std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "{what}: {left:?}");
@@ -170,6 +186,9 @@ async fn damaged_or_truncated_backup_is_rejected_and_leaves_no_store() {
         refused(&whole[..at], &format!("cut to {at}"));
     }
     refused(&[&whole[..], &[0]].concat(), "one extra byte");
+    std::fs::remove_file(&file).unwrap();
+    let error = offline::restore(&file, &restored, 0).unwrap_err().to_string();
+    assert_eq!(error, format!("the backup file `{}` does not exist", file.display()));
 }
 
 /// A repair restores the newest readable versions.
