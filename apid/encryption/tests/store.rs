@@ -9,7 +9,7 @@ use encryption::rewrite;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use storage::cache::{Cache, Limits, WatchError};
-use storage::engine::fjall::offline::{self, ArchiveEncoder};
+use storage::engine::fjall::offline::{self, ArchiveEncoder, EncryptedObjects};
 use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::engine::memory::MemoryStore;
 use storage::form::{Form, FormedStore};
@@ -120,8 +120,13 @@ async fn no_file_and_no_backup_contains_plain_text() {
         assert_eq!(contains(&archive, NEEDLE), is_plain, "{provider}: backup of a running server");
         // A restored store has the same values.
         let restored = dir.path().join("restored");
-        offline::restore(&dir.path().join("offline.backup"), &restored, 0).unwrap();
-        assert!(offline::check(&restored).unwrap().is_sound());
+        let archived = offline::restore(&dir.path().join("offline.backup"), &restored, 0).unwrap().archived;
+        let report = offline::check(&restored).unwrap();
+        assert!(report.is_sound());
+        let expected = EncryptedObjects(if is_plain { 0 } else { 200 });
+        assert_eq!((archived.encrypted, report.encrypted), (expected, expected), "{provider}");
+        let line = "200 objects are encrypted: a server needs the same `--encryption-provider-config`";
+        assert_eq!(report.to_string().contains(line), !is_plain, "{report}");
         let engine = open_fjall(&restored, Arc::new(Observers(Vec::new())));
         let row = encryption.store(engine).get(&format!("{KEY}1"), None).await.unwrap().unwrap();
         assert_eq!(row.value, PLAIN, "{provider}");

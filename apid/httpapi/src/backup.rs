@@ -191,8 +191,8 @@ impl Backup {
                 }
             }
         }
-        let (objects, bytes) = encoder.finish(&mut out);
-        Ok((out.into(), objects, bytes))
+        let counts = encoder.finish(&mut out);
+        Ok((out.into(), counts.objects, counts.bytes))
     }
 }
 

@@ -30,7 +30,8 @@ use serving::flags::duration;
 use serving::metrics::Metrics;
 use storage::engine::etcd::EtcdStore;
 use storage::engine::fjall::offline::{
-    self, ArchiveEncoder, ArchiveError, ArchiveFile, ArchiveReader, BackupSummary,
+    self, ArchiveCounts, ArchiveEncoder, ArchiveError, ArchiveFile, ArchiveReader, BackupSummary,
+    EncryptedObjects,
 };
 use storage::engine::fjall::{Identity, OpenError};
 use storage::engine::memory::MemoryStore;
@@ -178,9 +179,9 @@ impl CopyFlags {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             self.back_up_cluster(&file).await.and_then(|_| {
                 let restored = offline::restore(&file, &dir.join(STORE), now())?;
-                let objects = restored.archived.objects;
+                let BackupSummary { objects, encrypted, .. } = restored.archived;
                 Ok(print(format!(
-                    "{objects} objects copied\nthe store continues after revision {}\n",
+                    "{objects} objects copied\n{encrypted}the store continues after revision {}\n",
                     restored.revision
                 )))
             })
@@ -237,16 +238,16 @@ impl CopyFlags {
                     }
                 }
             }
-            let (objects, bytes) = encoder.finish(&mut buffer);
+            let counts = encoder.finish(&mut buffer);
             archive.write(&buffer)?;
-            Ok::<_, CopyError>((objects, bytes))
+            Ok::<_, CopyError>(counts)
         };
         let result = fill.await;
         store.close().await;
         match result {
-            Ok((objects, bytes)) => {
+            Ok(counts) => {
                 archive.finish()?;
-                Ok(BackupSummary { identity, revision: at, objects, bytes })
+                Ok(counts.summary(identity, at))
             }
             Err(error) => {
                 archive.discard();
@@ -283,8 +284,11 @@ impl CopyFlags {
         let revision = store.newest_revision().await?;
         store.compact(revision).await?;
         store.close().await;
-        let (objects, _) = archive.counts();
-        Ok(print(format!("{objects} objects copied\nthe store continues after revision {revision}\n")))
+        let ArchiveCounts { objects, encrypted, .. } = archive.counts();
+        let encrypted = EncryptedObjects(encrypted);
+        Ok(print(format!(
+            "{objects} objects copied\n{encrypted}the store continues after revision {revision}\n"
+        )))
     }
 }
 

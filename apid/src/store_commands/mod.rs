@@ -338,8 +338,12 @@ impl StoreArguments {
             Operation::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
                 let summary = restored.archived;
                 print(format!(
-                    "{} objects of revision {}, made with {}\nthe store continues after revision {}\n",
-                    summary.objects, summary.revision, summary.identity, restored.revision
+                    "{} objects of revision {}, made with {}\n{}the store continues after revision {}\n",
+                    summary.objects,
+                    summary.revision,
+                    summary.identity,
+                    summary.encrypted,
+                    restored.revision
                 ))
             }),
         };
@@ -401,8 +405,8 @@ fn source(value: &mut impl FnMut(&str) -> Option<String>, errors: &mut Vec<Strin
 
 fn print_summary(summary: &BackupSummary) -> ExitCode {
     print(format!(
-        "{} objects of revision {}, {} bytes, made with {}\n",
-        summary.objects, summary.revision, summary.bytes, summary.identity
+        "{} objects of revision {}, {} bytes, made with {}\n{}",
+        summary.objects, summary.revision, summary.bytes, summary.identity, summary.encrypted
     ))
 }
 

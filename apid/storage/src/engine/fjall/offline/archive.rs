@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::{BackupSummary, Identity, rename};
-use crate::{MAX_KEY, MAX_VALUE, Revision};
+use super::{BackupSummary, EncryptedObjects, Identity, rename};
+use crate::{ENCRYPTED_PREFIX, MAX_KEY, MAX_VALUE, Revision};
 
 const MAGIC: &[u8; 16] = b"apid backup\nv1\n\0";
 const ROW: u8 = 1;
@@ -68,18 +68,41 @@ impl ArchiveProblem {
 
 type Result<T, E = ArchiveProblem> = std::result::Result<T, E>;
 
+/// The size of a backup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArchiveCounts {
+    /// Number of objects.
+    pub objects: u64,
+    /// Number of objects with encrypted values.
+    pub encrypted: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+}
+
+impl ArchiveCounts {
+    fn add_object(&mut self, value: &[u8]) {
+        self.objects += 1;
+        self.encrypted += u64::from(value.starts_with(ENCRYPTED_PREFIX));
+    }
+
+    /// The description of a backup of this size.
+    pub fn summary(self, identity: Identity, revision: Revision) -> BackupSummary {
+        let ArchiveCounts { objects, encrypted, bytes } = self;
+        BackupSummary { identity, revision, objects, encrypted: EncryptedObjects(encrypted), bytes }
+    }
+}
+
 /// Encodes a backup: header, objects, trailer.
 #[derive(Debug)]
 pub struct ArchiveEncoder {
-    objects: u64,
-    bytes: u64,
+    counts: ArchiveCounts,
     crc: u32,
 }
 
 impl ArchiveEncoder {
     /// Begins a backup of the objects at a revision, and appends its header.
     pub fn begin(identity: &Identity, revision: u64, out: &mut Vec<u8>) -> ArchiveEncoder {
-        let mut encoder = ArchiveEncoder { objects: 0, bytes: 0, crc: 0 };
+        let mut encoder = ArchiveEncoder { counts: ArchiveCounts::default(), crc: 0 };
         let text = format!("{}\n{}", identity.preset, identity.api_domain);
         encoder.record(
             &[MAGIC, &revision.to_be_bytes(), &encoded_length(text.as_bytes()), text.as_bytes()],
@@ -92,14 +115,14 @@ impl ArchiveEncoder {
     pub fn add(&mut self, key: &str, revision: u64, value: &[u8], out: &mut Vec<u8>) {
         let lengths = [encoded_length(key.as_bytes()), encoded_length(value)].concat();
         self.record(&[&[ROW], &revision.to_be_bytes(), &lengths, key.as_bytes(), value], out);
-        self.objects += 1;
+        self.counts.add_object(value);
     }
 
-    /// Appends the trailer. Returns the numbers of objects and bytes.
-    pub fn finish(mut self, out: &mut Vec<u8>) -> (u64, u64) {
-        let objects = self.objects;
+    /// Appends the trailer. Returns the size of the whole backup.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> ArchiveCounts {
+        let objects = self.counts.objects;
         self.record(&[&[END], &objects.to_be_bytes()], out);
-        (objects, self.bytes)
+        self.counts
     }
 
     /// Appends a record and the running checksum over all records so far.
@@ -107,9 +130,9 @@ impl ArchiveEncoder {
         for part in parts {
             self.crc = crc32c::crc32c_append(self.crc, part);
             out.extend_from_slice(part);
-            self.bytes += part.len() as u64;
+            self.counts.bytes += part.len() as u64;
         }
-        self.bytes += 4;
+        self.counts.bytes += 4;
         out.extend_from_slice(&self.crc.to_be_bytes());
     }
 }
@@ -159,9 +182,7 @@ impl ArchiveFile {
         self.file.flush().map_err(|error| ArchiveProblem::Write(error).of(&self.path))?;
         let mut reader = ArchiveReader::open(&self.unfinished)?;
         while reader.next_object()?.is_some() {}
-        let (objects, bytes) = reader.counts();
-        let (identity, revision) = (reader.identity().clone(), Revision(reader.revision()));
-        Ok(BackupSummary { identity, revision, objects, bytes })
+        Ok(reader.counts().summary(reader.identity().clone(), Revision(reader.revision())))
     }
 
     /// Syncs and renames the file.
@@ -239,8 +260,7 @@ pub struct ArchiveReader {
     file: BufReader<File>,
     identity: Identity,
     revision: u64,
-    objects: u64,
-    bytes: u64,
+    counts: ArchiveCounts,
     crc: u32,
     /// Whether the trailer was read.
     ended: bool,
@@ -259,8 +279,7 @@ impl ArchiveReader {
             file: BufReader::with_capacity(1 << 20, file),
             identity: Identity { preset: String::new(), api_domain: String::new() },
             revision: 0,
-            objects: 0,
-            bytes: 0,
+            counts: ArchiveCounts::default(),
             crc: 0,
             ended: false,
         };
@@ -291,9 +310,9 @@ impl ArchiveReader {
         self.revision
     }
 
-    /// The numbers of objects and bytes read so far.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.objects, self.bytes)
+    /// The size of the part that is read so far.
+    pub fn counts(&self) -> ArchiveCounts {
+        self.counts
     }
 
     /// Reads the next object: key, revision, bytes. None after the last one, if the file is complete.
@@ -320,13 +339,13 @@ impl ArchiveReader {
                 let key = String::from_utf8(self.read_bytes(key)?).map_err(|_| ArchiveProblem::Damaged)?;
                 let value = self.read_bytes(value)?;
                 self.check_crc()?;
-                self.objects += 1;
+                self.counts.add_object(&value);
                 Ok(Some((key, revision, value.into())))
             }
             [END] => {
                 let objects = u64::from_be_bytes(self.read_array()?);
                 self.check_crc()?;
-                if objects != self.objects
+                if objects != self.counts.objects
                     || self.file.read(&mut [0]).map_err(ArchiveProblem::of_read)? != 0
                 {
                     return Err(ArchiveProblem::Damaged);
@@ -342,7 +361,7 @@ impl ArchiveReader {
         let mut bytes = [0; N];
         self.file.read_exact(&mut bytes).map_err(ArchiveProblem::of_read)?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes);
-        self.bytes += N as u64;
+        self.counts.bytes += N as u64;
         Ok(bytes)
     }
 
@@ -359,7 +378,7 @@ impl ArchiveReader {
         let mut bytes = vec![0; length];
         self.file.read_exact(&mut bytes).map_err(ArchiveProblem::of_read)?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes);
-        self.bytes += length as u64;
+        self.counts.bytes += length as u64;
         Ok(bytes)
     }
 
@@ -367,7 +386,7 @@ impl ArchiveReader {
     fn check_crc(&mut self) -> Result<()> {
         let mut stored = [0; 4];
         self.file.read_exact(&mut stored).map_err(ArchiveProblem::of_read)?;
-        self.bytes += 4;
+        self.counts.bytes += 4;
         if u32::from_be_bytes(stored) == self.crc { Ok(()) } else { Err(ArchiveProblem::Damaged) }
     }
 }

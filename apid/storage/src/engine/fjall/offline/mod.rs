@@ -25,7 +25,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use self::archive::{ArchiveEncoder, ArchiveError, ArchiveFile, ArchiveProblem, ArchiveReader};
+pub use self::archive::{
+    ArchiveCounts, ArchiveEncoder, ArchiveError, ArchiveFile, ArchiveProblem, ArchiveReader,
+};
 use self::build::StoreBuilder;
 use super::database::Tables;
 use super::high_water_mark::MarkValues;
@@ -60,6 +62,22 @@ const CACHE_BYTES: u64 = 16 << 20;
 /// Limits of one read of rows for a backup.
 const PAGE_LIMITS: RowLimits = RowLimits { rows: 1000, bytes: 16 << 20 };
 
+/// A number of objects with encrypted values. Its text is a line about their keys, or nothing without such objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EncryptedObjects(pub u64);
+
+impl fmt::Display for EncryptedObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            count => writeln!(
+                f,
+                "{count} objects are encrypted: a server needs the same `--encryption-provider-config` to read them"
+            ),
+        }
+    }
+}
+
 /// The content and the damage of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -71,6 +89,8 @@ pub struct Report {
     pub compacted: u64,
     /// Number of live objects.
     pub objects: usize,
+    /// Number of live objects with encrypted values.
+    pub encrypted: EncryptedObjects,
     /// Size in bytes of the tables and of the readable parts of journals.
     pub bytes: u64,
     /// Number of changes in the retained history.
@@ -91,11 +111,13 @@ pub struct Report {
 
 impl Report {
     fn from_survey(survey: &Survey) -> Report {
+        let (objects, encrypted) = survey.count_live_objects();
         Report {
             identity: survey.identity.clone(),
             revision: survey.revision,
             compacted: survey.compacted,
-            objects: survey.count_live_objects(),
+            objects,
+            encrypted: EncryptedObjects(encrypted as u64),
             bytes: survey.bytes,
             changes: survey.log.range(survey.compacted + 1..).count(),
             tables: survey.tables.len(),
@@ -124,6 +146,7 @@ impl fmt::Display for Report {
             self.revision, self.compacted, self.changes, self.objects
         )?;
         writeln!(f, "{} tables and {} journals, {} MiB", self.tables, self.journals, self.bytes >> 20)?;
+        write!(f, "{}", self.encrypted)?;
         for remark in &self.remarks {
             writeln!(f, "harmless: {remark}")?;
         }
@@ -225,6 +248,8 @@ pub struct BackupSummary {
     pub revision: Revision,
     /// The number of objects.
     pub objects: u64,
+    /// The number of objects with encrypted values.
+    pub encrypted: EncryptedObjects,
     /// Size of the file in bytes.
     pub bytes: u64,
 }
@@ -253,10 +278,10 @@ pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
             start = format!("{}\0", row.key);
         }
     }
-    let (objects, bytes) = encoder.finish(&mut buffer);
+    let counts = encoder.finish(&mut buffer);
     file.write(&buffer)?;
     file.finish()?;
-    Ok(BackupSummary { identity, revision: Revision(recovered.revision), objects, bytes })
+    Ok(counts.summary(identity, Revision(recovered.revision)))
 }
 
 /// The identity of an intact store.
@@ -312,8 +337,7 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<RestoreOutcome, Open
         let _ = std::fs::remove_dir_all(&unfinished);
     })?;
     rename(&unfinished, dir)?;
-    let (objects, bytes) = archive.counts();
-    let archived = BackupSummary { identity, revision: Revision(newest), objects, bytes };
+    let archived = archive.counts().summary(identity, Revision(newest));
     Ok(RestoreOutcome { archived, revision })
 }
 

@@ -36,14 +36,27 @@ use super::files::{self, FileProblem, journal, manifest, table};
 use super::high_water_mark::{self, MarkValues};
 use super::layout::{self, Jump, LogEntry, META_COMPACTED, META_IDENTITY, META_JUMP, META_TRIMMED, Tag};
 use super::{Identity, ignore_not_found};
+use crate::ENCRYPTED_PREFIX;
 
 /// The kind of a row of `versions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VersionKind {
     /// An object.
     Object,
+    /// An object with an encrypted value.
+    Encrypted,
     /// A tombstone.
     Deleted,
+}
+
+impl VersionKind {
+    fn of(value: Option<&Bytes>) -> VersionKind {
+        match value {
+            Some(value) if value.starts_with(ENCRYPTED_PREFIX) => VersionKind::Encrypted,
+            Some(_) => VersionKind::Object,
+            None => VersionKind::Deleted,
+        }
+    }
 }
 
 /// The survey; see the module documentation.
@@ -253,10 +266,13 @@ impl Survey {
         Ok(())
     }
 
-    /// The number of live objects.
-    pub(super) fn count_live_objects(&self) -> usize {
+    /// The number of live objects, and of the encrypted ones among them.
+    pub(super) fn count_live_objects(&self) -> (usize, usize) {
         let mut live_objects = LiveObjects::new(&self.log);
-        self.versions.iter().filter(|(key, version)| live_objects.is_live(key, **version)).count()
+        let live = self.versions.iter().filter(|(key, version)| live_objects.is_live(key, **version));
+        live.fold((0, 0), |(objects, encrypted), (_, version)| {
+            (objects + 1, encrypted + usize::from(*version == VersionKind::Encrypted))
+        })
     }
 
     /// Reads the files again, and calls `each` with the key, revision and bytes of every live object.
@@ -345,7 +361,7 @@ impl<'a> LiveObjects<'a> {
         }
         self.head.clear();
         self.head.extend_from_slice(head);
-        version == VersionKind::Object
+        version != VersionKind::Deleted
             && decode_version_key(key).is_some_and(|(name, revision)| {
                 self.deleted.get(&*name).is_none_or(|deletion| *deletion < revision)
             })

@@ -29,8 +29,7 @@ impl RowKind {
         let Some(row) = row else { return RowKind::Removed };
         match layout::tag(row) {
             Some(Tag::Object | Tag::Deleted) => match layout::decode_version(key, row) {
-                Ok(version) if version.value.is_some() => RowKind::Version(VersionKind::Object),
-                Ok(_) => RowKind::Version(VersionKind::Deleted),
+                Ok(version) => RowKind::Version(VersionKind::of(version.value.as_ref())),
                 Err(_) => RowKind::Unreadable,
             },
             Some(Tag::Created | Tag::Updated | Tag::Removed) => match layout::decode_entry(key, row) {
