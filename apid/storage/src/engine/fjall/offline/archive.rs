@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::{BackupSummary, EncryptedObjects, Identity, rename};
-use crate::{ENCRYPTED_PREFIX, MAX_KEY, MAX_VALUE, Revision};
+use crate::{ENCRYPTED_PREFIX, MAX_ENCRYPTION_OVERHEAD, MAX_KEY, MAX_VALUE, Revision};
 
 const MAGIC: &[u8; 16] = b"apid backup\nv1\n\0";
 const ROW: u8 = 1;
@@ -333,7 +333,7 @@ impl ArchiveReader {
                 let revision = u64::from_be_bytes(self.read_array()?);
                 let lengths = [self.read_array()?, self.read_array()?].map(u32::from_be_bytes);
                 let [key, value] = lengths.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-                if key > MAX_KEY || value > MAX_VALUE || revision > self.revision {
+                if key > MAX_KEY || value > MAX_VALUE + MAX_ENCRYPTION_OVERHEAD || revision > self.revision {
                     return Err(ArchiveProblem::Damaged);
                 }
                 let key = String::from_utf8(self.read_bytes(key)?).map_err(|_| ArchiveProblem::Damaged)?;

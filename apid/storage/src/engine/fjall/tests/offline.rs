@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::super::offline::{self, REVISION_GAP, RepairOutcome};
 use super::*;
+use crate::{ENCRYPTED_PREFIX, MAX_VALUE};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn check_and_repair_leave_intact_store_unchanged() {
@@ -189,6 +190,19 @@ async fn damaged_or_truncated_backup_is_rejected_and_leaves_no_store() {
     std::fs::remove_file(&file).unwrap();
     let error = offline::restore(&file, &restored, 0).unwrap_err().to_string();
     assert_eq!(error, format!("the backup file `{}` does not exist", file.display()));
+}
+
+#[test]
+fn backup_holds_encrypted_values_of_the_largest_objects() {
+    let dir = memory_dir();
+    let mut file = offline::ArchiveFile::create(&dir.path().join("file")).unwrap();
+    let value = [ENCRYPTED_PREFIX, &vec![7; MAX_VALUE]].concat();
+    let mut buffer = Vec::new();
+    let mut encoder = offline::ArchiveEncoder::begin(&identity(), 1, &mut buffer);
+    encoder.add("key", 1, &value, &mut buffer);
+    let counts = encoder.finish(&mut buffer);
+    file.write(&buffer).unwrap();
+    assert_eq!(file.verify().unwrap(), counts.summary(identity(), Revision(1)));
 }
 
 /// A repair restores the newest readable versions.
