@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! The command creates the certificates and the kubeconfig of the user `admin`, starts apid in this process and authd
-//! as a child, publishes `cluster-info` for clients that join, and prints the next steps. `--demo` adds users, objects
-//! and a local OpenID issuer. SIGINT and SIGTERM end everything, also where a shell has ignored SIGINT for a background
-//! job: both processes have handlers.
+//! The command locks the data directory before it writes. It creates the certificates and the kubeconfig of the user
+//! `admin`, starts apid in this process and authd as a child, publishes `cluster-info` for clients that join, and prints
+//! the next steps. `--demo` adds users, objects and a local OpenID issuer. SIGINT and SIGTERM end everything, also where a
+//! shell has ignored SIGINT for a background job: both processes have handlers.
 //!
 //! Progress goes to standard output. Both processes log to [`LOG_FILE`] in the data directory, unless `--verbose`
 //! leaves the logs on standard error. When the server fails, the command prints the last lines of the log.
@@ -18,6 +18,7 @@ mod api;
 mod cluster;
 mod cluster_info;
 mod credentials;
+mod data_dir;
 mod demo;
 mod issuer;
 mod log_file;
@@ -25,7 +26,6 @@ mod next_steps;
 mod ready;
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -41,9 +41,10 @@ use crate::caller_flags::CallerFlags;
 use crate::certs::CertsError;
 use crate::certs::ensured::ClientCertificates;
 use crate::config::{Command, Config};
-use crate::console::{print, report_errors};
+use crate::console::{fail, print, report_errors};
 use crate::process::{self, RunOptions};
 use credentials::Credentials;
+use data_dir::DataDir;
 use demo::Demo;
 use log_file::LogFile;
 use ready::Ready;
@@ -119,14 +120,6 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
 /// An error of the preparation, before the server starts.
 #[derive(Debug, thiserror::Error)]
 enum UpError {
-    /// The data directory cannot be created or used.
-    #[error("cannot use the data directory `{}`: {error}; choose a directory of this user with --data-dir", path.display())]
-    DataDir {
-        /// The data directory.
-        path: PathBuf,
-        /// The error of the file system.
-        error: std::io::Error,
-    },
     /// The log cannot be written.
     #[error("cannot write the log `{}`: {error}; --verbose needs no log file", path.display())]
     Log {
@@ -166,7 +159,11 @@ impl UpFlags {
     fn start(self, begin: Instant) -> Result<ExitCode, Vec<String>> {
         let caller = CallerFlags::read(self.server_flags.clone())?;
         let address = check_caller_flags(&caller, self.demo, self.etcd.is_some())?;
-        let data_dir = self.create_data_dir().map_err(|error| vec![error.to_string()])?;
+        // Nothing is written before this lock is held.
+        let DataDir { path: data_dir, lock: _lock } = match DataDir::lock(&self.data_dir) {
+            Ok(data_dir) => data_dir,
+            Err(error) => return Ok(fail(error)),
+        };
         cluster::check_data_dir(&data_dir, self.etcd.is_some()).map_err(|error| vec![error.to_string()])?;
         let prepared = self.prepare(&data_dir, address).map_err(|error| vec![error.to_string()])?;
         let defaults = self.defaults(&data_dir, &prepared);
@@ -206,14 +203,6 @@ impl UpFlags {
             log.report_failure(&log_path);
         }
         Ok(code)
-    }
-
-    /// Creates the data directory, and returns its absolute path.
-    fn create_data_dir(&self) -> Result<PathBuf, UpError> {
-        let path = &self.data_dir;
-        let error = |error| UpError::DataDir { path: path.clone(), error };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(error)?;
-        path.canonicalize().map_err(error)
     }
 
     /// Creates what both processes need before they start: certificates, and for the demo users and issuer.
@@ -348,14 +337,15 @@ mod tests {
     }
 
     #[test]
-    fn data_directory_that_cannot_be_created_is_named() {
+    fn start_in_locked_data_directory_fails_before_it_writes() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("file");
-        std::fs::write(&file, "").unwrap();
-        let flags = UpFlags::parse_arguments(words(&["--data-dir", file.join("d").to_str().unwrap()]))
-            .unwrap()
-            .unwrap();
-        let error = flags.create_data_dir().unwrap_err().to_string();
-        assert!(error.starts_with("cannot use the data directory `"), "{error}");
+        let _running = DataDir::lock(dir.path()).unwrap();
+        for more in [&["--demo"][..], &[], &["--demo", "--etcd=1"]] {
+            let data_dir = format!("--data-dir={}", dir.path().display());
+            let arguments = [words(&["--secure-port=0", &data_dir]), words(more)].concat();
+            let flags = UpFlags::parse_arguments(arguments).unwrap().unwrap();
+            assert_eq!(flags.start(Instant::now()), Ok(ExitCode::FAILURE), "{more:?}");
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{more:?}");
+        }
     }
 }
