@@ -5,12 +5,12 @@ use apimachinery::names::Names;
 use serde_json::{Value, json};
 
 use super::api::{Api, ApiError};
-use super::credentials::Kubeconfig;
+use super::kubeconfig::Kubeconfig;
 
 /// Publishes `cluster-info` and the right of anonymous clients to read it. Returns all errors.
 pub(super) async fn publish(api: &Api, names: &Names, kubeconfig: &Kubeconfig) -> Vec<ApiError> {
     let mut errors = Vec::new();
-    for (path, object) in objects(names, kubeconfig.cluster()) {
+    for (path, object) in objects(names, &kubeconfig.cluster()) {
         errors.extend(api.apply(&path, &object).await.err());
     }
     errors

@@ -16,8 +16,9 @@ use serving::config_file::FlagValues;
 
 use super::UpError;
 use super::api::{Api, ApiError};
-use super::credentials::{Credentials, Kubeconfig};
+use super::credentials::Credentials;
 use super::issuer::{ALGORITHM, CLIENT_ID, IssuedUser, Issuer};
+use super::kubeconfig::Kubeconfig;
 use crate::certs::ensured::ClientCertificates;
 
 /// The namespace of the demo.

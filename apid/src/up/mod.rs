@@ -21,6 +21,7 @@ mod credentials;
 mod data_dir;
 mod demo;
 mod issuer;
+mod kubeconfig;
 mod log_file;
 mod next_steps;
 mod ready;
@@ -51,6 +52,8 @@ use ready::Ready;
 
 /// The log of both processes in the data directory.
 const LOG_FILE: &str = "apid.log";
+/// The kubeconfig of the administrator in the data directory.
+const KUBECONFIG_FILE: &str = "admin.kubeconfig";
 /// The user of the kubeconfig, and its group.
 const ADMIN: (&str, &str) = ("admin", "system:masters");
 /// Flags that the command sets itself: the printed addresses and the kubeconfig depend on them.
@@ -134,6 +137,9 @@ enum UpError {
     /// A client certificate cannot be created.
     #[error("{0}")]
     Client(#[from] CertsError),
+    /// The existing kubeconfig is not readable.
+    #[error("{0}")]
+    Kubeconfig(#[from] kubeconfig::KubeconfigError),
     /// The issuer of the demo cannot start.
     #[error("{0}")]
     Issuer(#[from] issuer::IssuerError),
@@ -207,6 +213,8 @@ impl UpFlags {
 
     /// Creates what both processes need before they start: certificates, and for the demo users and issuer.
     fn prepare(&self, data_dir: &Path, address: IpAddr) -> Result<Prepared, UpError> {
+        // The kubeconfig is written when the server is ready; an unreadable one is reported before the start.
+        kubeconfig::read(&data_dir.join(KUBECONFIG_FILE))?;
         let cert_dir = data_dir.join("certs");
         let word = if cert_dir.join("ca.crt").exists() { "certificates" } else { "creating certificates" };
         print(format!("{word}: {}\n", next_steps::quote(&cert_dir)));

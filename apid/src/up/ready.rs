@@ -4,14 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use apimachinery::names::Names;
-use serving::certs::{self, ServingPair};
+use serving::certs::ServingPair;
 use serving::client::SettingsError;
 use tokio::time::Instant;
 
 use super::api::Api;
-use super::credentials::{Credentials, Kubeconfig};
+use super::credentials::Credentials;
 use super::demo::Demo;
-use super::{ADMIN, cluster_info, next_steps};
+use super::kubeconfig::Kubeconfig;
+use super::{ADMIN, KUBECONFIG_FILE, cluster_info, next_steps};
 use crate::console::print;
 use crate::process::OnReadyError;
 
@@ -54,21 +55,21 @@ impl Ready {
     }
 
     fn kubeconfig_path(&self) -> PathBuf {
-        self.data_dir.join("admin.kubeconfig")
+        self.data_dir.join(KUBECONFIG_FILE)
     }
 
     /// Writes the kubeconfig for the server on a port.
     ///
     /// # Errors
     ///
-    /// The CA bundle is not readable, or the file cannot be written.
+    /// The CA bundle or the existing file is not readable, or the file cannot be written.
     pub(super) fn write_kubeconfig(&self, port: u16) -> Result<Kubeconfig, OnReadyError> {
         let mut kubeconfig = Kubeconfig::new(self.names.preset(), &self.url(port), &self.pair.ca)?;
         kubeconfig.add_client(&self.admin, "default");
         if let Some(demo) = &self.demo {
             demo.add_users(&mut kubeconfig);
         }
-        certs::write(&self.kubeconfig_path(), kubeconfig.text(ADMIN.0).as_bytes(), 0o600)?;
+        kubeconfig.write(&self.kubeconfig_path(), ADMIN.0)?;
         Ok(kubeconfig)
     }
 
