@@ -17,6 +17,9 @@ use super::{InspectError, Output, items, text};
 /// The value of the argument USER that means the user of the kubeconfig.
 const CALLER: &str = "me";
 
+/// The user of requests without credentials, who has one group.
+const ANONYMOUS: &str = "system:anonymous";
+
 /// The maximum number of verbs of one command: each needs a request to the server.
 const MAX_VERBS: usize = 20;
 
@@ -93,7 +96,7 @@ pub(super) async fn run(connection: &Connection, flags: AccessArguments) -> Resu
         let explanation = connection.explain("AccessExplanation", spec(&flags, &attributes)).await?;
         let describe = |status: &Value| {
             let title = if flags.verbs.0.len() > 1 { format!("# {}\n", escape(verb)) } else { String::new() };
-            title + &describe(status) + &resource.unlisted_comment()
+            title + &describe(status, note_on_groups(&flags)) + &resource.unlisted_comment()
         };
         outputs.push(Output::explanation(&explanation, "allowed", &flags.output, describe));
     }
@@ -128,14 +131,25 @@ fn all_groups(user: &str, groups: &[String]) -> Vec<String> {
         all_groups.push(format!("system:serviceaccounts:{namespace}"));
     }
     let authentication_group =
-        if user == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
+        if user == ANONYMOUS { "system:unauthenticated" } else { "system:authenticated" };
     all_groups.push(authentication_group.to_owned());
     all_groups
 }
 
-/// Describes an explanation. With a manifest the description is a comment, so that the text is YAML.
-fn describe(status: &Value) -> String {
-    let opinions = describe_opinions(status);
+/// Returns a note for a denial, if the user can have groups that the command line does not name.
+fn note_on_groups(flags: &AccessArguments) -> &'static str {
+    let user = flags.user.as_str();
+    let has_fixed_groups = user == CALLER || user == ANONYMOUS || service_account(user).is_some();
+    match flags.groups.is_empty() && !has_fixed_groups {
+        true => "  without groups of the user beyond system:authenticated; name them with --as-group\n",
+        false => "",
+    }
+}
+
+/// Describes an explanation, with a note if the request is denied. With a manifest the description is a comment, so that
+/// the text is YAML.
+fn describe(status: &Value, note: &str) -> String {
+    let opinions = describe_opinions(status, note);
     let manifest = text(status, "manifest");
     if manifest.is_empty() {
         return opinions;
@@ -151,9 +165,9 @@ fn describe(status: &Value) -> String {
     out
 }
 
-fn describe_opinions(status: &Value) -> String {
+fn describe_opinions(status: &Value, note: &str) -> String {
     let is_allowed = status.get("allowed").and_then(Value::as_bool) == Some(true);
-    let mut out = String::from(if is_allowed { "allowed\n" } else { "denied\n" });
+    let mut out = if is_allowed { "allowed\n".to_owned() } else { format!("denied\n{note}") };
     for opinion in items(status, "authorizers") {
         let latency = opinion.get("latencyMicroseconds").and_then(Value::as_u64).unwrap_or_default();
         // Writing to a String does not fail.
@@ -201,20 +215,48 @@ mod tests {
     }
 
     #[test]
+    fn denial_without_groups_of_the_command_line_names_the_flag() {
+        let note = |user: &str, groups: &[&str]| {
+            note_on_groups(&AccessArguments {
+                user: user.to_owned(),
+                verbs: "get".parse().unwrap(),
+                resource: "pods".to_owned(),
+                name: None,
+                namespace: None,
+                all_namespaces: false,
+                groups: groups.iter().map(|&group| group.to_owned()).collect(),
+                output: "text".to_owned(),
+            })
+        };
+        for (user, groups) in
+            [("dora", &["team"][..]), (CALLER, &[]), (ANONYMOUS, &[]), ("system:serviceaccount:a:robot", &[])]
+        {
+            assert_eq!(note(user, groups), "", "{user}");
+        }
+        let note = note("dora", &[]);
+        assert!(note.contains("--as-group"), "{note}");
+        let denied = json!({"allowed": false});
+        assert_eq!(describe(&denied, note), format!("denied\n{note}"));
+        let suggested = describe(&json!({"allowed": false, "manifest": "kind: Role\n"}), note);
+        assert!(suggested.starts_with(&format!("# denied\n# {note}# the smallest")), "{suggested}");
+        assert_eq!(describe(&json!({"allowed": true}), note), "allowed\n");
+    }
+
+    #[test]
     fn explanation_is_described_with_evidence_and_manifest() {
         let status = json!({"allowed": false, "manifest": "kind: Role\n", "authorizers": [
             {"name": "Node", "verdict": "NoOpinion", "latencyMicroseconds": 2},
             {"name": "RBAC", "verdict": "NoOpinion", "latencyMicroseconds": 5, "nearestMisses": ["near"], "moreNearestMisses": 4},
         ]});
         assert_eq!(
-            describe(&status),
+            describe(&status, ""),
             "# denied\n#   Node: NoOpinion (2 µs)\n#   RBAC: NoOpinion (5 µs)\n#     nearest: near\n#     and 4 more\n\
              # the smallest role and binding that allow the request:\nkind: Role\n"
         );
         let allowed = json!({"allowed": true, "authorizers": [
             {"name": "RBAC", "verdict": "Allow", "latencyMicroseconds": 5, "grant": "a binding", "rule": {"verbs": ["get"]}}]});
         assert_eq!(
-            describe(&allowed),
+            describe(&allowed, ""),
             "allowed\n  RBAC: Allow (5 µs)\n    by: a binding\n    rule: {\"verbs\":[\"get\"]}\n"
         );
     }
@@ -234,7 +276,7 @@ mod tests {
         let status = json!({"allowed": false, "manifest": manifest, "authorizers": [
             {"name": "webhook", "verdict": "NoOpinion", "reason": "a\r\n---\rb: c\u{85}d: e"},
             {"name": "RBAC", "verdict": "NoOpinion", "nearestMisses": ["x: [\n- y"]}]});
-        let text = describe(&status);
+        let text = describe(&status, "");
         let decode = |text: &str| yaml::decode(text.as_bytes(), Limits::BODY).unwrap().value;
         let documents: Vec<Value> = text.split("---\n").map(decode).collect();
         let expected: Vec<Value> = manifest.split("---\n").map(decode).collect();
