@@ -101,16 +101,16 @@ impl Demo {
         errors
     }
 
-    /// Returns commands that show the rights of the users and the policy.
-    pub(super) fn next_steps(&self) -> String {
+    /// Returns commands that show the rights of the users and the policy. `kubectl` is the program for the preset.
+    pub(super) fn next_steps(&self, kubectl: &str) -> String {
         format!(
-            "  kubectl get orders -n {NAMESPACE}                              (admin: everything)\n  \
-             kubectl --context alice create configmap hours --from-literal=open=9   (alice: edit in {NAMESPACE})\n  \
-             kubectl --context bob delete order tea                   (bob: view in {NAMESPACE}, so 403)\n  \
-             kubectl --context jane get orders                        (jane: token of {})\n  \
-             kubectl --context alice patch order tea --type merge -p '{{\"spec\":{{\"quantity\":50}}}}'\n      \
-             (denied by the policy order-limit: more than 10 need the annotation {APPROVED})\n  \
-             authd why bob delete orders.{GROUP} tea -n {NAMESPACE}   (why, and which role is missing)\n",
+            "  {kubectl} get orders -n {NAMESPACE}  # admin: everything\n  \
+             {kubectl} --context alice create configmap hours --from-literal=open=9  # alice: edit in {NAMESPACE}\n  \
+             {kubectl} --context bob delete order tea  # bob: view in {NAMESPACE}, so 403\n  \
+             {kubectl} --context jane get orders  # jane: token of {}\n  \
+             # denied by the policy order-limit: more than 10 need the annotation {APPROVED}\n  \
+             {kubectl} --context alice patch order tea --type merge -p '{{\"spec\":{{\"quantity\":50}}}}'\n  \
+             authd why bob delete orders.{GROUP} tea -n {NAMESPACE}  # why, and which role is missing\n",
             self.issuer.url
         )
     }

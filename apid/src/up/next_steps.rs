@@ -33,9 +33,10 @@ impl fmt::Display for NextSteps<'_> {
         )?;
         writeln!(f, "try:")?;
         match (self.demo, self.preset) {
-            (Some(demo), _) => {
+            (Some(demo), preset) => {
+                let kubectl = if preset == Preset::Svc { "kubectl svc" } else { "kubectl" };
                 writeln!(f, "  export KUBECONFIG={kubeconfig}")?;
-                f.write_str(&demo.next_steps())?;
+                f.write_str(&demo.next_steps(kubectl))?;
             }
             (None, Preset::Kubernetes) => writeln!(
                 f,
@@ -60,8 +61,10 @@ impl fmt::Display for NextSteps<'_> {
         if self.preset == Preset::Svc {
             writeln!(
                 f,
-                "The names are svc: kubectl explain, auth can-i and typed commands do not work. For all of kubectl, \
-                 start with\n--names kubernetes and a new --data-dir; a store keeps its names."
+                "The names are svc: `kubectl svc` is the plugin deploy/kubectl-svc, in an archive kubectl/kubectl-svc, on \
+                 PATH.\nkubectl alone prints no columns of kinds; its explain, auth can-i, create and other typed commands do \
+                 not work.\nFor kubectl without a plugin, start with --names kubernetes and a new --data-dir; a store keeps \
+                 its names."
             )?;
         }
         f.write_str(self.details)?;
