@@ -258,23 +258,39 @@ async fn printed_commands_of_the_demo_work_under_both_presets() {
     }
 }
 
-#[test]
-fn up_that_fails_prints_the_reason_from_the_log() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = taken.local_addr().expect("an address").port().to_string();
+/// Runs `apid up` that fails, and returns its errors.
+fn run_failing_up(data_dir: &Path, port: u16) -> String {
     let output = Command::new(program("apid"))
-        .args(["up", "--secure-port", &port, "--data-dir"])
-        .arg(dir.path())
+        .args(["up", "--secure-port", &port.to_string(), "--data-dir"])
+        .arg(data_dir)
         .stdin(Stdio::null())
         .output()
         .expect("the program runs");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
+    text
+}
+
+#[test]
+fn up_that_fails_prints_the_reason_from_the_log() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = unpack_old_store(dir.path());
+    std::fs::write(data.join("store/fjall/version"), b"FJL\x04").expect("a file");
+    let text = run_failing_up(&data, 0);
+    assert!(text.contains("newer than the known format") && text.contains("apid.log"), "{text}");
+}
+
+#[test]
+fn up_on_a_port_in_use_fails_with_advice_before_it_writes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let text = run_failing_up(dir.path(), port);
     assert!(
-        text.contains(&format!("cannot listen on 127.0.0.1:{port}")) && text.contains("apid.log"),
+        text.contains(&format!("cannot listen on 127.0.0.1:{port}")) && text.contains("--secure-port"),
         "{text}"
     );
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0, "{text}");
 }
 
 #[test]

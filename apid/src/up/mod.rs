@@ -26,7 +26,8 @@ mod log_file;
 mod next_steps;
 mod ready;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -45,7 +46,7 @@ use crate::config::{Command, Config};
 use crate::console::{fail, print, report_errors};
 use crate::process::{self, RunOptions};
 use credentials::Credentials;
-use data_dir::DataDir;
+use data_dir::{DataDir, DataDirError};
 use demo::Demo;
 use log_file::LogFile;
 use ready::Ready;
@@ -123,13 +124,24 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
 /// An error of the preparation, before the server starts.
 #[derive(Debug, thiserror::Error)]
 enum UpError {
+    /// The data directory is not usable.
+    #[error("{0}")]
+    DataDir(#[from] DataDirError),
+    /// The port of the server is not usable.
+    #[error("cannot listen on {address}: {error}; {}", port_advice(error.kind()))]
+    Port {
+        /// The address of the server.
+        address: SocketAddr,
+        /// The error of the system.
+        error: io::Error,
+    },
     /// The log cannot be written.
     #[error("cannot write the log `{}`: {error}; --verbose needs no log file", path.display())]
     Log {
         /// The log file.
         path: PathBuf,
         /// The error of the file system.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The serving certificate cannot be created.
     #[error("{0}")]
@@ -165,8 +177,10 @@ impl UpFlags {
     fn start(self, begin: Instant) -> Result<ExitCode, Vec<String>> {
         let caller = CallerFlags::read(self.server_flags.clone())?;
         let address = check_caller_flags(&caller, self.demo, self.etcd.is_some())?;
+        let bind_address = caller.value("bind-address").and_then(|address| address.parse().ok());
         // Nothing is written before this lock is held.
-        let DataDir { path: data_dir, lock: _lock } = match DataDir::lock(&self.data_dir) {
+        let reserved = self.reserve(bind_address.unwrap_or(Ipv4Addr::LOCALHOST.into()));
+        let DataDir { path: data_dir, lock: _lock } = match reserved {
             Ok(data_dir) => data_dir,
             Err(error) => return Ok(fail(error)),
         };
@@ -209,6 +223,16 @@ impl UpFlags {
             log.report_failure(&log_path);
         }
         Ok(code)
+    }
+
+    /// Locks the data directory, and checks the port. A missing directory is created only if the port is free.
+    fn reserve(&self, bind_address: IpAddr) -> Result<DataDir, UpError> {
+        let lock = || DataDir::lock(&self.data_dir);
+        // The directory comes first: the server that uses the port is often that of the directory.
+        let existing = self.data_dir.exists().then(lock).transpose()?;
+        let address = SocketAddr::new(bind_address, self.secure_port);
+        TcpListener::bind(address).map_err(|error| UpError::Port { address, error })?;
+        Ok(existing.map_or_else(lock, Ok)?)
     }
 
     /// Creates what both processes need before they start: certificates, and for the demo users and issuer.
@@ -277,6 +301,16 @@ fn has_authorization(arguments: &[String]) -> bool {
         .any(|name| serving::arguments::has_flag(arguments, name))
 }
 
+/// The remedy for a port that is not usable.
+fn port_advice(problem: io::ErrorKind) -> &'static str {
+    match problem {
+        io::ErrorKind::AddrNotAvailable => {
+            "choose an address of this machine with `-- --bind-address=ADDRESS`"
+        }
+        _ => "choose another port with --secure-port; 0 lets the system choose",
+    }
+}
+
 /// Rejects flags that the command sets itself. Returns the address under which clients on this machine reach the server.
 fn check_caller_flags(caller: &CallerFlags, demo: bool, uses_etcd: bool) -> Result<IpAddr, Vec<String>> {
     let cluster_flags: &[&str] = if uses_etcd { &cluster::FIXED_FLAGS } else { &[] };
@@ -342,6 +376,27 @@ mod tests {
             let defaults = flags.defaults(dir.path(), &prepared);
             assert_eq!(defaults.iter().any(|flag| flag.name == "authorization-mode"), expected);
         }
+    }
+
+    #[test]
+    fn port_in_use_is_reported_with_advice_before_the_data_directory_is_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let data_dir = dir.path().join("data");
+        let arguments = [format!("--secure-port={port}"), format!("--data-dir={}", data_dir.display())];
+        let flags = UpFlags::parse_arguments(arguments.to_vec()).unwrap().unwrap();
+        let reserve = |address| flags.reserve(address).map(|_| ()).unwrap_err().to_string();
+        let error = reserve(Ipv4Addr::LOCALHOST.into());
+        assert!(error.starts_with(&format!("cannot listen on 127.0.0.1:{port}: ")), "{error}");
+        assert!(error.contains("--secure-port"), "{error}");
+        assert!(!data_dir.exists());
+        let error = reserve(Ipv4Addr::new(192, 0, 2, 1).into());
+        assert!(error.contains("--bind-address"), "{error}");
+        std::fs::create_dir(&data_dir).unwrap();
+        let _running = DataDir::lock(&data_dir).unwrap();
+        let error = reserve(Ipv4Addr::LOCALHOST.into());
+        assert!(error.contains("is in use by another process of apid"), "{error}");
     }
 
     #[test]
