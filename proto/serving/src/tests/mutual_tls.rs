@@ -281,7 +281,7 @@ async fn authority_is_removed_while_the_certificate_file_of_the_end_is_invalid()
 }
 
 #[tokio::test]
-async fn certificate_removed_during_the_handshake_is_refused_at_the_first_use() {
+async fn authority_removed_after_the_handshake_ends_the_connection_at_once() {
     let (dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (issuer, other) = (Issuer::new(&dir, "ca"), Issuer::new(&other_dir, "other"));
     let mut open = Open::with_interval(&dir, &issuer, issuer.client(&dir, "apid"), DAY).await;
