@@ -32,6 +32,7 @@ use rcgen::{
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate, X509Version};
+use x509_parser::x509::SubjectPublicKeyInfo;
 
 pub mod facts;
 pub mod requests;
@@ -659,6 +660,22 @@ fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
 fn is_issued_by(certificate: &X509Certificate<'_>, subject: &[u8], key_id: Option<&[u8]>) -> bool {
     certificate.issuer().as_raw() == subject
         && authority_key(certificate).is_some_and(|id| Some(id) == key_id)
+}
+
+/// As [`is_issued_by`], but the signature decides for a certificate without an authority key identifier, as other programs
+/// make them.
+fn is_signed_by(
+    certificate: &X509Certificate<'_>,
+    subject: &[u8],
+    key_id: Option<&[u8]>,
+    public_key: &SubjectPublicKeyInfo<'_>,
+) -> bool {
+    match authority_key(certificate) {
+        Some(_) => is_issued_by(certificate, subject, key_id),
+        None => {
+            certificate.issuer().as_raw() == subject && certificate.verify_signature(Some(public_key)).is_ok()
+        }
+    }
 }
 
 /// Authority key identifier: identifies the key that signed a certificate.

@@ -5,7 +5,7 @@
 //! Both ends speak TLS 1.3 with the protocol `h2`. The server requires a client certificate of its authority whose common
 //! name is in a list. The client verifies the server certificate against its authority and the host of the URL. Each new
 //! connection uses the newest valid files. A changed file that is invalid is logged, its previous content stays in use, and it is
-//! read again at each use until it is valid; the bundle of authorities does not depend on the certificate and the key of this
+//! read again after [`VERIFICATION_INTERVAL`]; the bundle of authorities does not depend on the certificate and the key of this
 //! end. An open connection ends within [`VERIFICATION_INTERVAL`] after the newest valid bundle does not accept the certificate
 //! of its other end any more, or after that certificate expires.
 //!
@@ -35,6 +35,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{CertificateError, ClientConfig, DistinguishedName, ServerConfig};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -122,8 +123,15 @@ struct State<E> {
     snapshot: Snapshot,
     content: Content,
     end: Arc<E>,
-    /// The problem of the newest files; empty when they are in use.
+    /// The failure of the last reload; None when the newest files are in use.
+    failure: Option<Failure>,
+}
+
+/// A failed reload.
+struct Failure {
     problem: String,
+    /// The time of the next attempt without a change: a file can be unreadable for a moment.
+    retry: Instant,
 }
 
 impl<E> Current<E> {
@@ -135,21 +143,29 @@ impl<E> Current<E> {
         let snapshot = files.snapshot();
         let content = Content { identity: files.identity()?, authorities: files.authorities()? };
         let end = Arc::new(build(&content)?);
-        let state = Mutex::new(State { snapshot, content, end, problem: String::new() });
+        let state = Mutex::new(State { snapshot, content, end, failure: None });
         Ok(Arc::new(Current { files, build: Box::new(build), state }))
     }
 
-    /// Returns the end of the newest valid files; reads changed files, and files with a problem.
+    /// Returns the end of the newest valid files; reads changed files, and those of a failed reload when a retry is due.
     fn get(&self) -> Arc<E> {
         let mut state = self.state.lock();
-        if state.snapshot.changed() || !state.problem.is_empty() {
-            let problem = self.reload(&mut state).map_or_else(|error| error.to_string(), |()| String::new());
-            if problem.is_empty() {
-                tracing::info!(certificate = %self.files.certificate.display(), "tls files reloaded");
-            } else if problem != state.problem {
-                tracing::error!(error = problem, "tls reload failed; using the previous content");
+        let is_retry_due = state.failure.as_ref().is_some_and(|failure| failure.retry <= Instant::now());
+        if state.snapshot.changed() || is_retry_due {
+            let failure = self.reload(&mut state).err().map(|error| Failure {
+                problem: error.to_string(),
+                retry: Instant::now() + VERIFICATION_INTERVAL,
+            });
+            let is_known =
+                |new: &Failure| state.failure.as_ref().is_some_and(|earlier| earlier.problem == new.problem);
+            match &failure {
+                None => tracing::info!(certificate = %self.files.certificate.display(), "tls files reloaded"),
+                Some(new) if is_known(new) => {}
+                Some(new) => {
+                    tracing::error!(error = new.problem, "tls reload failed; using the previous content");
+                }
             }
-            state.problem = problem;
+            state.failure = failure;
         }
         Arc::clone(&state.end)
     }

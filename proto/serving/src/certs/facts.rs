@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
+use x509_parser::x509::SubjectPublicKeyInfo;
 
 use super::{
-    Authority, BACKDATING, CertError, alternative_names, authority_key, end_of_validity, is_authority,
-    is_issued_by, is_renewal_due, pem, since_epoch, subject_key,
+    Authority, BACKDATING, CertError, alternative_names, end_of_validity, is_authority, is_renewal_due,
+    is_signed_by, pem, since_epoch, subject_key,
 };
 
 /// A certificate and what people read of it. The certificate is not verified.
@@ -114,21 +115,18 @@ impl CertificateFacts {
     pub fn is_issued_by(&self, authority: &CertificateFacts) -> bool {
         let parsed = (X509Certificate::from_der(&self.der), X509Certificate::from_der(&authority.der));
         let (Ok((_, certificate)), Ok((_, authority))) = parsed else { return false };
-        match authority_key(&certificate) {
-            Some(_) => is_issued_by(&certificate, authority.subject().as_raw(), subject_key(&authority)),
-            None => {
-                certificate.issuer().as_raw() == authority.subject().as_raw()
-                    && certificate.verify_signature(Some(authority.public_key())).is_ok()
-            }
-        }
+        let (subject, key_id) = (authority.subject().as_raw(), subject_key(&authority));
+        is_signed_by(&certificate, subject, key_id, authority.public_key())
     }
 }
 
 impl Authority {
-    /// Whether this authority, which signs, has issued a certificate.
+    /// Whether this authority, which signs, has issued a certificate. Without a key identifier the signature decides.
     pub fn is_issuer_of(&self, certificate: &CertificateFacts) -> bool {
-        X509Certificate::from_der(&certificate.der)
-            .is_ok_and(|(_, certificate)| self.has_issued(&certificate))
+        let parsed =
+            (X509Certificate::from_der(&certificate.der), SubjectPublicKeyInfo::from_der(&self.public_key));
+        let (Ok((_, certificate)), Ok((_, public_key))) = parsed else { return false };
+        is_signed_by(&certificate, &self.subject, self.key_id.as_deref(), &public_key)
     }
 
     /// Whether this authority or an earlier one of its bundle has issued a certificate.

@@ -328,7 +328,7 @@ fn renewal_does_not_keep_lifetime_shortened_by_authority_expiry() {
 fn issuer_of_certificate_without_key_identifier_is_found_by_its_signature() {
     let facts = |pem: &str| facts::CertificateFacts::of_pem(pem).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let [(own, own_facts), (_, other_facts)] = ["own", "other"].map(|folder| {
+    let [(own, own_facts), (other, other_facts)] = ["own", "other"].map(|folder| {
         fs::create_dir(dir.path().join(folder)).unwrap();
         let pair = ServingPair::in_dir(&dir.path().join(folder));
         let authority = Authority::ensure(&pair.ca, &pair.ca_key, "one name", now()).unwrap();
@@ -340,6 +340,7 @@ fn issuer_of_certificate_without_key_identifier_is_found_by_its_signature() {
     let jane = facts(&jane.pem());
     assert!(jane.is_issued_by(&own_facts));
     assert!(!jane.is_issued_by(&other_facts));
+    assert!(own.is_issuer_of(&jane) && !other.is_issuer_of(&jane));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Connections between both ends, with accepted and refused certificates.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use apimachinery::clock::{Clock as _, SystemClock};
@@ -157,6 +158,29 @@ async fn changed_files_serve_new_connections_and_invalid_files_do_not() {
     issuer.server(&dir, "127.0.0.9");
     let [_, connecting] = exchange(&server, Some(&client)).await.unwrap_err();
     assert!(connecting.contains("certificate"), "{connecting}");
+}
+
+#[tokio::test]
+async fn failed_reload_is_repeated_without_a_change_and_only_when_it_is_due() {
+    let dir = tempfile::tempdir().unwrap();
+    let issuer = Issuer::new(&dir, "ca");
+    let files = issuer.client(&dir, "apid");
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = attempts.clone();
+    // The second attempt fails, as without free descriptors.
+    let build = move |_: &Content| match counted.fetch_add(1, Ordering::SeqCst) {
+        1 => Err(SettingsError("too many open files".to_owned())),
+        attempt => Ok(attempt),
+    };
+    let current = Current::load(files, build).unwrap();
+    issuer.client(&dir, "apid");
+    for _ in 0..3 {
+        assert_eq!((*current.get(), attempts.load(Ordering::SeqCst)), (0, 2));
+    }
+    current.state.lock().failure.as_mut().unwrap().retry = Instant::now();
+    for _ in 0..3 {
+        assert_eq!((*current.get(), attempts.load(Ordering::SeqCst)), (2, 3));
+    }
 }
 
 /// Both ends of an open connection, which verify each other often. Each end has a bundle of its own.
