@@ -211,56 +211,34 @@ impl CertsFlags {
         let (client, group, host) = (self.client.is_some(), !self.group.is_empty(), !self.host.is_empty());
         let (kubeconfig, server) = (self.kubeconfig.is_some(), self.server.is_some());
         let (days, revoke) = (self.days.is_some(), !self.revoke.is_empty());
-        let rotate = self.rotate_ca.is_some();
+        let operations = [
+            ("--list", self.list),
+            ("--rotate-ca", self.rotate_ca.is_some()),
+            ("--revoke", revoke),
+            ("--renew", self.renew),
+        ];
+        let details = [
+            ("--client", client),
+            ("--group", group),
+            ("--host", host),
+            ("--days", days),
+            ("--kubeconfig", kubeconfig),
+            ("--force", self.force),
+            ("--public", self.public),
+        ];
         let mut errors = Vec::new();
-        for (flag, is_set, others) in [
-            (
-                "--list",
-                self.list,
-                &[
-                    ("--rotate-ca", rotate),
-                    ("--revoke", revoke),
-                    ("--renew", self.renew),
-                    ("--client", client),
-                    ("--group", group),
-                    ("--host", host),
-                    ("--days", days),
-                    ("--kubeconfig", kubeconfig),
-                    ("--force", self.force),
-                    ("--public", self.public),
-                ][..],
-            ),
-            (
-                "--rotate-ca",
-                rotate,
-                &[
-                    ("--revoke", revoke),
-                    ("--renew", self.renew),
-                    ("--client", client),
-                    ("--group", group),
-                    ("--host", host),
-                    ("--days", days),
-                    ("--kubeconfig", kubeconfig),
-                    ("--force", self.force),
-                ],
-            ),
-            (
-                "--revoke",
-                revoke,
-                &[
-                    ("--renew", self.renew),
-                    ("--client", client),
-                    ("--group", group),
-                    ("--host", host),
-                    ("--days", days),
-                    ("--kubeconfig", kubeconfig),
-                    ("--force", self.force),
-                ],
-            ),
-            ("--renew", self.renew, &[("--group", group), ("--kubeconfig", kubeconfig)]),
-        ] {
-            let excluded = others.iter().filter(|(_, other)| is_set && *other);
-            errors.extend(excluded.map(|(other, _)| format!("`{flag}` and `{other}` exclude each other")));
+        let set_operations = operations.iter().enumerate().filter(|(_, (_, is_set))| *is_set);
+        for (index, (operation, _)) in set_operations {
+            let excludes = |detail: &str| match *operation {
+                "--list" => true,
+                "--renew" => matches!(detail, "--group" | "--kubeconfig"),
+                _ => detail != "--public",
+            };
+            let later = operations.iter().skip(index + 1);
+            let others = later.chain(details.iter().filter(|(detail, _)| excludes(detail)));
+            let excluded = others.filter(|(_, is_set)| *is_set);
+            errors
+                .extend(excluded.map(|(other, _)| format!("`{operation}` and `{other}` exclude each other")));
         }
         for (flag, is_set, needed, has_needed) in [
             ("--group", group, "--client", client),
