@@ -31,7 +31,6 @@ use serving::metrics::Metrics;
 use storage::engine::etcd::EtcdStore;
 use storage::engine::fjall::offline::{
     self, ArchiveCounts, ArchiveEncoder, ArchiveError, ArchiveFile, ArchiveReader, BackupSummary,
-    EncryptedObjects,
 };
 use storage::engine::fjall::{Identity, OpenError};
 use storage::engine::memory::MemoryStore;
@@ -285,7 +284,6 @@ impl CopyFlags {
         store.compact(revision).await?;
         store.close().await;
         let ArchiveCounts { objects, encrypted, .. } = archive.counts();
-        let encrypted = EncryptedObjects(encrypted);
         Ok(print(format!(
             "{objects} objects copied\n{encrypted}the store continues after revision {revision}\n"
         )))

@@ -180,7 +180,7 @@ impl Store for FormedStore {
     ///
     /// # Errors
     ///
-    /// Further: the layer below does not decrypt a value.
+    /// As in the contract, and `Unavailable` for a value that the layer below cannot decrypt.
     async fn stored_rows_within(
         &self,
         prefix: &str,

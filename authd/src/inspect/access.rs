@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use apimachinery::attributes::Attributes;
 use apimachinery::printable::{escape, escape_json};
-use apimachinery::user::service_account;
+use apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, service_account};
 use clap::Args;
 use clap::error::ErrorKind;
 use serde_json::{Map, Value, json};
@@ -16,9 +16,6 @@ use super::{InspectError, Output, items, text};
 
 /// The value of the argument USER that means the user of the kubeconfig.
 const CALLER: &str = "me";
-
-/// The user of requests without credentials, who has one group.
-const ANONYMOUS: &str = "system:anonymous";
 
 /// The maximum number of verbs of one command: each needs a request to the server.
 const MAX_VERBS: usize = 20;
@@ -130,8 +127,7 @@ fn all_groups(user: &str, groups: &[String]) -> Vec<String> {
         all_groups.push("system:serviceaccounts".to_owned());
         all_groups.push(format!("system:serviceaccounts:{namespace}"));
     }
-    let authentication_group =
-        if user == ANONYMOUS { "system:unauthenticated" } else { "system:authenticated" };
+    let authentication_group = if user == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
     all_groups.push(authentication_group.to_owned());
     all_groups
 }

@@ -102,6 +102,7 @@ struct OpenStream {
     channel: NamedChannel,
     /// The process that serves the stream.
     instance: Arc<str>,
+    /// The time of the opening.
     since: Instant,
 }
 

@@ -74,7 +74,7 @@ pub struct ArchiveCounts {
     /// Number of objects.
     pub objects: u64,
     /// Number of objects with encrypted values.
-    pub encrypted: u64,
+    pub encrypted: EncryptedObjects,
     /// Number of bytes.
     pub bytes: u64,
 }
@@ -82,13 +82,13 @@ pub struct ArchiveCounts {
 impl ArchiveCounts {
     fn add_object(&mut self, value: &[u8]) {
         self.objects += 1;
-        self.encrypted += u64::from(value.starts_with(ENCRYPTED_PREFIX));
+        self.encrypted.0 += u64::from(value.starts_with(ENCRYPTED_PREFIX));
     }
 
     /// The description of a backup of this size.
     pub fn summary(self, identity: Identity, revision: Revision) -> BackupSummary {
         let ArchiveCounts { objects, encrypted, bytes } = self;
-        BackupSummary { identity, revision, objects, encrypted: EncryptedObjects(encrypted), bytes }
+        BackupSummary { identity, revision, objects, encrypted, bytes }
     }
 }
 
